@@ -48,12 +48,6 @@ def blocks_moved(given: Inputs) -> Calculated:
     return Calculated(sum(counts.values()), "; ".join(f"{s} x {s}: {n} of {s * s}" for s, n in counts.items()))
 
 
-def block_kilobytes(given: Inputs) -> Calculated:
-    """Shared memory of a block of the kernel, static and dynamic, in KB of 1024 bytes."""
-    size = _shared_bytes(given)
-    return Calculated(size / 1024, f"{size} bytes per block")
-
-
 def resident_blocks(given: Inputs) -> Calculated:
     """Blocks of the kernel that an SM of `arch` holds, by shared memory, registers and threads."""
     (kernel,), (code,) = given.kernels, given.codes

@@ -11,6 +11,7 @@ from gemmrepro.operations import VECTOR_ELEMENTS, Shape
 
 WARP = 32
 FLOAT_BITS = 32
+SECTOR_BITS = 256
 MOST_REGISTERS = 255
 """Of a thread: SASS names a register with eight bits, and the last number is the constant zero."""
 
@@ -61,10 +62,11 @@ def rows_of_b_of_a_warp(given: Inputs) -> Calculated:
     return Calculated(1, f"row i of B, {b_columns} column; rows of A and of C: {a_rows}")
 
 
-def bits_of_a_warps_loads(given: Inputs) -> Calculated:
-    """Bits that a warp's coalesced loads of one float each touch: neighbours of 32 lanes."""
-    bits = WARP * FLOAT_BITS
-    return Calculated(bits, f"{WARP} lanes of {FLOAT_BITS} bits: {bits // 8} bytes, one line")
+def bits_of_sectors(given: Inputs) -> Calculated:
+    """Bits of the sectors that the coalesced loads of `options.threads` threads touch, one float each."""
+    threads = int(given.option("threads"))
+    sectors = -(-threads * FLOAT_BITS // SECTOR_BITS)
+    return Calculated(sectors * SECTOR_BITS, f"{threads} loads of {FLOAT_BITS} bits touch {sectors} of {SECTOR_BITS}")
 
 
 def shared_words_per_product(given: Inputs) -> Calculated:

@@ -11,10 +11,10 @@ SHARED_KB = {"sm_80": (164, 163), "sm_86": (100, 99), "sm_89": (100, 99), "sm_90
 specifications per compute capability. The CUDA system keeps 1 KB for every block."""
 
 
-def shared_of_block(given: Inputs) -> Calculated:
-    """KB of shared memory that a block can have on an A100, sm_80."""
+def shared_of_an_a100(given: Inputs) -> Calculated:
+    """KB of shared memory of a multiprocessor of the A100, sm_80."""
     of_sm, of_block = SHARED_KB["sm_80"]
-    return Calculated(of_block, f"{of_block} KB a block of the {of_sm} KB a multiprocessor, by the programming guide")
+    return Calculated(of_sm, f"{of_sm} KB a multiprocessor, of them {of_block} a block, by the programming guide")
 
 
 def merged_as_printed(given: Inputs) -> Calculated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,6 +41,27 @@ def test_every_published_row_of_every_article_is_claimed():
     assert loaded and claims.uncovered(loaded) == []
 
 
+WITHDRAWN = """
+    ada.naive.loads ada.profiler.busy cute.kilobytes cute.numbers.best_stage cute.size.similar
+    cutile.needs.blackwell ladder.bandwidth.factor ladder.bandwidth.shared ladder.latency.DRAM
+    ladder.latency.registers memory.copy.cast memory.copy.overhead memory.limit.shared memory.step.reason
+    pytorch.gelu.only_first pytorch.numbers.wrong_time
+""".split()
+"""Claims that once had a correction which their source does not bear out."""
+
+
+def test_a_correction_says_no_more_than_its_source():
+    """An absolute word stands in the quotation marks of a word of the source, or nowhere."""
+    every = {claim.id: claim for claim in claims.load()}
+    corrected = {name: claim for name, claim in every.items() if claim.correction}
+    assert corrected and not corrected.keys() & set(WITHDRAWN)
+    for name, claim in corrected.items():
+        assert every.keys() - corrected.keys() >= set(claim.correction.get("also", ())), "one error, one entry"
+        said = [claim.where, claim.statement, *(claim.correction[key] for key in ("instead", "known"))]
+        own = re.sub("“.*?”", "", " ".join(said))
+        assert re.findall(r"\b(?:all|always|any|every|must|never|none|only)\b", own, re.IGNORECASE) == [], name
+
+
 def test_ladder_fills_in_the_values():
     loaded = {claim.id: claim for claim in claims.load(("ladder",))}
     assert "309 GFLOP/s" in loaded["ladder.throughput.L1"].statement
@@ -52,6 +74,9 @@ def test_cute_fills_in_quotients():
     loaded = {claim.id: claim for claim in claims.load(("cute",))}
     assert "makes it 1.099 times as fast" in loaded["cute.step.double_buffer"].statement
     assert loaded["cute.parity"].value == pytest.approx(0.1158 / 0.1155)
+
+
+CORRECTION = {"class": "wrong", "instead": "It is half of that.", "known": "It was counted."}
 
 
 def broken(tmp_path: Path, change) -> UserError:
@@ -98,6 +123,9 @@ def broken(tmp_path: Path, change) -> UserError:
         (lambda d: d["claims"][-1].update(tolerance=0.1), ["ladder.code.L6.shared", "tolerance"]),
         (lambda d: d["claims"][-1].update(statement="It has {value}."), ["'statement'", "no braces"]),
         (lambda d: d["claims"][0].pop("published"), ["ladder.throughput.L1"]),
+        (lambda d: d["claims"][0].update(correction={"instead": "I", "known": "K"}), ["'correction'", "class"]),
+        (lambda d: d["claims"][0].update(correction=CORRECTION | {"class": "false"}), ["'correction.class'", "false"]),
+        (lambda d: d["claims"][0].update(correction=CORRECTION | {"class": "outdated"}), ["'correction'", "release"]),
         (lambda d: d["claims"][0]["compute"].pop("n"), ["ladder.throughput.L1", "'n'"]),
     ],
 )

@@ -83,9 +83,3 @@ def code(registers: int, shared: int = 0) -> MachineCode:
 def test_resident_blocks(name, registers, static, arch, blocks):
     given = Inputs(kernels=(registry.kernel(f"cute.{name}"),), codes=(code(registers, static),), arch=arch, n=2048)
     assert calculations.resident_blocks(given).value == blocks
-
-
-def test_kilobytes_of_a_block():
-    for name, size in (("article_l2_swizzle", 64), ("article_three_stages", 96)):
-        given = Inputs(kernels=(registry.kernel(f"cute.{name}"),), codes=(code(222),), arch="sm_80", n=2048)
-        assert calculations.block_kilobytes(given).value == size

@@ -28,7 +28,7 @@ def test_no_claim_has_two_causes():
     assert twice == {}
 
 
-def view(name: str, verdict: str, register: str = "article", correction: str | None = None) -> ClaimView:
+def view(name: str, verdict: str, register: str = "article", correction: dict | None = None) -> ClaimView:
     fields = {field.name: None for field in dataclasses.fields(ClaimView)}
     given = {"id": name, "verdict": verdict, "register": register, "correction": correction, "article": "ladder"}
     return ClaimView(**(fields | given))
@@ -47,7 +47,9 @@ def test_only_what_does_not_hold_is_listed():
             view("b.one", NOT),
             view("b.two", PARTLY),
             view("b.three", REPRODUCED),
-            view("b.four", NOT, correction="It is otherwise."),
+            view("b.four", NOT, correction={"class": "wrong", "also": ["b.six"]}),
+            view("b.six", NOT),
+            view("b.seven", NOT, correction={"class": "of its generation"}),
             view("b.five", NOT, register="project"),
             view("c.one", CONSISTENT),
             view("d.one", NOT),
@@ -56,7 +58,7 @@ def test_only_what_does_not_hold_is_listed():
         "8.9",
     )
     assert [(each.title, [claim.id for claim in each.claims]) for each in found.mechanisms] == [
-        ("Many", ["b.one", "b.two"]),
+        ("Many", ["b.one", "b.two", "b.seven"]),
         ("Few", ["a.one"]),
     ]
     assert [claim.id for claim in found.unexplained] == ["d.one"]

@@ -52,8 +52,8 @@ def test_a_cast_is_counted_by_the_instructions_that_differ():
     assert calculated("memory", "instructions_of_the_cast", (one, other)) == 3
 
 
-def test_a_blocks_share_of_an_a100s_shared_memory_is_a_kilobyte_less():
-    assert calculated("memory", "shared_of_block") == 163
+def test_a_multiprocessor_of_an_a100_has_164_kb_of_shared_memory():
+    assert calculated("memory", "shared_of_an_a100") == 164
 
 
 def test_seconds_over_a_thousand_are_no_milliseconds():

@@ -280,9 +280,12 @@ def test_what_articles_get_wrong_is_a_section_after_the_results(tmp_path):
     of = {entry["id"]: entry for entry in judged["claims"]}
     for entry in of.values():
         entry["correction"] = None
-    wrong = next(entry for entry in judged["claims"] if entry["verdict"] == "not reproduced" and entry["measured"])
+    wrong, *others = (entry for entry in judged["claims"] if entry["verdict"] == "not reproduced" and entry["measured"])
     right = next(entry for entry in judged["claims"] if entry["verdict"] == "reproduced")
-    wrong["correction"], right["correction"] = "It is <b>half</b> of that.", "It is not so."
+    correction = {"class": "wrong", "instead": "It is <b>half</b> of that.", "known": "It was counted."}
+    wrong["correction"], right["correction"] = correction, correction | {"instead": "It is not so."}
+    for entry, kind in zip(others, ("outdated", *["latent fault"] * 2, "of its generation"), strict=False):
+        entry["correction"] = correction | {"class": kind} | ({"release": "CUDA 1.0"} if kind == "outdated" else {})
     text = render(tmp_path, world, judged)
     parsed = Page(text)
     section = text[text.index('<section id="corrections"') : text.index('<section id="limits"')]
@@ -291,10 +294,16 @@ def test_what_articles_get_wrong_is_a_section_after_the_results(tmp_path):
     assert f'href="claims.html#claim-{anchor(wrong["id"])}"' in section and wrong["id"] in section
     assert '<a href="#corrections">1 statement is wrong</a>' in text[: text.index('<nav class="contents"')]
     assert f"Marked as wrong, yet found to hold in this run: {right['id']}." in parsed.words
-    wrong["correction"] = None
     whole = (tmp_path / "report" / "corrections.html").read_text()
     assert "It is &lt;b&gt;half&lt;/b&gt; of that." in whole and "It is not so" not in whole
-    assert wrong["explanation"] in html.unescape(whole)
+    assert wrong["explanation"] in html.unescape(whole) and "CUDA 1.0" in whole
+    lists = re.split(r"<h2 id=[^>]*>", whole)[1:]
+    counts = [("Wrong", 1), ("Latent fault", 2), ("Outdated", 1), ("Of its generation", 1)]
+    assert [(each.split(" (")[0], each.count("<dt>")) for each in lists] == counts
+    assert [f"{name} ({count})" in each for (name, count), each in zip(counts, lists, strict=True)] == [True] * 4
+    assert "read as a Markdown source marked as a draft" in whole
+    for entry in of.values():
+        entry["correction"] = None
     assert 'id="corrections"' not in render(tmp_path, world, judged)
     assert "found no statement wrong" in (tmp_path / "report" / "corrections.html").read_text()
 

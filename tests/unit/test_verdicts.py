@@ -202,7 +202,7 @@ def test_an_open_numerical_gate_is_said(tmp_path):
 def test_without_measurements_nothing_is_claimed(tmp_path):
     result = World(tmp_path, ladder=False, ceilings=False).write()
     found = judged(result)
-    counted = ("count", "consistent", "covered")
+    counted = ("count", "consistent", "covered", "none")
     kinds = {entry["verdict"] for name, entry in found.items() if entry["way"] not in counted and "loads" not in name}
     assert kinds == {NOT_MEASURED}
     whole = judging.judge_all(tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "nowhere", ("ladder",)).as_json()
@@ -354,7 +354,7 @@ def test_the_printed_order_of_blocks_moves_none_and_loses_tiles(steps_of_cute):
     moved, lost = (steps_of_cute[f"cute.swizzle.{name}"] for name in ("order", "complete"))
     assert (moved["verdict"], moved["measured"][0]["value"]) == (NOT, 0)
     assert (lost["verdict"], lost["measured"][0]["value"]) == (NOT, 24 + 56 + 154)
-    assert "the order is still row by row" in moved["correction"]
+    assert "the order is still row by row" in moved["correction"]["instead"]
 
 
 def without_figure(tmp_path, **compute) -> claims.Claim:

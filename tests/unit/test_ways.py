@@ -54,6 +54,10 @@ def of_arithmetic(**changes) -> dict:
     return {**claim, "transfer": AS_IS, "tolerance": 0.001, **changes}
 
 
+def corrected(kind: str = "wrong") -> dict:
+    return {"class": kind, "instead": "It is 23,243.", "known": "Arithmetic."}
+
+
 def written(folder: Path, *entries: dict) -> Path:
     judge = {"toolkits": ["cuda12", "cuda13"], "cache": "warm"}
     path = folder / "claims.yaml"
@@ -497,7 +501,7 @@ def test_what_is_covered_with_several_values_shows_each(tmp_path):
         ({"covered_by": "ladder.x.ratio"}, {"covered_by": "ladder.x.throughput"}, "is itself covered"),
         ({"covered_by": "ladder.x.ratio"}, {"transfer": {"kind": "none", "why": "x"}}, "is not judged"),
         ({"register": "ours"}, {}, "'register'"),
-        ({"correction": ""}, {}, "'correction'"),
+        ({"correction": "It is not."}, {}, "'correction'"),
     ],
 )
 def test_what_cannot_cover_is_refused(tmp_path, changes, of_other, words):
@@ -555,20 +559,6 @@ def test_no_statement_that_arithmetic_finds_right_is_called_wrong():
             assert judging.judge(claim, world).verdict == CONTRADICTORY, claim.id
 
 
-def test_the_page_lists_what_articles_get_wrong(tmp_path):
-    from gemmrepro.paper.claims import read_verdicts
-
-    wrong = of_arithmetic(compute={**of_arithmetic()["compute"], "equals": 20000}, correction="It is 23,243.")
-    right = of_arithmetic(id="ladder.x.right", correction="Nothing is wrong.")
-    world = World(tmp_path / "world", ladder=False, ceilings=False, samples=False).write()
-    of = loaded(tmp_path, wrong, right)
-    result = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of).as_json()
-    (tmp_path / "verdicts.json").write_text(json.dumps(result))
-    view = read_verdicts(tmp_path / "verdicts.json")
-    assert [claim.id for claim in view.corrections] == ["ladder.x.sum"]
-    assert [claim.id for claim in view.unfounded] == ["ladder.x.right"]
-
-
 def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(tmp_path, monkeypatch, capsys):
     entries = (of_ratio(), of_arithmetic(), of_ratio(id="ladder.x.own", register="project"))
     world = World(tmp_path / "world", sizes=(4096,), samples=False).write()
@@ -587,8 +577,9 @@ def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(tmp_path, m
     assert [line.split("|")[2].strip() for line in lines if line.startswith("| article ")] == ["2"]
     assert [line.split("|")[2].strip() for line in lines if line.startswith("| consistent ")] == ["1"]
     assert len({len(line) for line in lines[:5]}) == 1
-    assert run(of_arithmetic(correction="It is not.")) == 1
-    assert "ladder.x.sum is marked with a correction, yet its statement holds" in capsys.readouterr().out
+    assert run(of_arithmetic(correction=corrected("of its generation"))) == 0
+    assert run(of_arithmetic(correction=corrected("latent fault"))) == 1
+    assert "ladder.x.sum is marked as wrong, yet its statement holds" in capsys.readouterr().out
     path.write_text("{}")
     with pytest.raises(UserError, match="another version"):
         tally.main()

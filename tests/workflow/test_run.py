@@ -15,7 +15,8 @@ from support import ROOT, alone, snakemake
 from gemmrepro import registry
 from gemmrepro.build import record
 from gemmrepro.host.plan import Plan
-from gemmrepro.judge.rules import RIGHT, VERDICTS
+from gemmrepro.judge.rules import VERDICTS
+from gemmrepro.judge.tally import unfounded
 from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.paper.text import anchor
 
@@ -139,10 +140,9 @@ def test_claims_on_an_unmeasured_kernel_are_not_measured(default_run: str) -> No
 def test_every_claim_has_a_verdict_and_the_report_shows_it(default_run: str) -> None:
     verdicts = json.loads((ROOT / "results/verdicts.json").read_text())
     page = (ROOT / "reports/claims.html").read_text()
-    assert verdicts["claims"]
+    assert verdicts["claims"] and unfounded(verdicts["claims"]) == []
     for claim in verdicts["claims"]:
         assert claim["verdict"] in VERDICTS
-        assert not (claim["correction"] and claim["verdict"] in RIGHT), claim["id"]
         assert claim["register"] in REGISTERS and claim["way"] in WAYS
         assert claim["explanation"]
         assert claim["id"] in page

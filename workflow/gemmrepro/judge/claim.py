@@ -12,6 +12,9 @@ from gemmrepro.measure.regimes.rules import NOT_STATED
 ARTICLE, BUILD, PROJECT = "article", "build", "project"
 """The registers: what a claim is about."""
 
+ANYWHERE = ("wrong", "latent fault")
+"""The classes of corrections that hold on any GPU; of the others the statement may be found to hold."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -19,8 +22,8 @@ class Claim:
 
     `compute` holds the keys of its metric, as gemmrepro.judge.metrics defines them. `published` is empty where the
     article gives no figure: for a statement about machine code, and for what goes beyond the article. `covered_by` is
-    the id of the claim that judges the same in other units; `correction` what is true instead of a wrong statement;
-    `regime` how the article measured, by its program or its text.
+    the id of the claim that judges the same in other units; `correction` the class of a wrong statement, what is true
+    instead and how that is known; `regime` how the article measured, by its program or its text.
     """
 
     id: str
@@ -37,7 +40,7 @@ class Claim:
     cache: str
     register: str = ARTICLE
     covered_by: str | None = None
-    correction: str | None = None
+    correction: Mapping[str, Any] | None = None
     regime: str = NOT_STATED
 
     @property

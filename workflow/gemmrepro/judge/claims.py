@@ -191,7 +191,7 @@ def _load_claim(
         cache=compute.get("cache", document["judge"]["cache"]),
         register=entry.get("register", ARTICLE),
         covered_by=entry.get("covered_by"),
-        correction=" ".join(entry["correction"].split()) if "correction" in entry else None,
+        correction=entry.get("correction"),
         regime=entry.get("regime", document["judge"].get("regime", NOT_STATED)),
     )
     if problems:

@@ -22,8 +22,8 @@ from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, capability_of, load
 from gemmrepro.registry.requirements import requirement
 
-SCHEMA = 3
-"""The version of verdicts.json: since 2 its counts are by register, since 3 a claim can be undecided."""
+SCHEMA = 4
+"""The version of verdicts.json: since 3 a claim can be undecided, since 4 a correction has a class."""
 
 _IN_WORDS = {IN_TURN: "in turn", SUSTAINED: "sustained", BURST: "in bursts"}
 

@@ -2,7 +2,7 @@
 
     python -m gemmrepro.judge.tally [results/verdicts.json]
 
-Fails if a statement that is marked with a correction turned out to hold: then either the correction or the test is
+Fails if a statement that is marked as wrong on any GPU turned out to hold: then either the correction or the test is
 wrong.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from gemmrepro.core.files import read_json
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.judge.claim import ARTICLE
+from gemmrepro.judge.claim import ANYWHERE, ARTICLE
 from gemmrepro.judge.judging import SCHEMA
 from gemmrepro.judge.rules import RIGHT, VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
@@ -31,8 +31,9 @@ def tallies(claims: Sequence[Mapping[str, Any]]) -> str:
 
 
 def unfounded(claims: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The ids of the claims that are marked with a correction although the statement holds."""
-    return [claim["id"] for claim in claims if claim["correction"] and claim["verdict"] in RIGHT]
+    """The ids of the claims that are marked as wrong on any GPU although the statement holds."""
+    marked = [claim for claim in claims if claim["correction"] and claim["correction"]["class"] in ANYWHERE]
+    return [claim["id"] for claim in marked if claim["verdict"] in RIGHT]
 
 
 def _table(key: str, words: Sequence[str], claims: Sequence[Mapping[str, Any]]) -> str:
@@ -60,7 +61,7 @@ def main() -> int:
     print(tallies(document["claims"]))
     holding = unfounded(document["claims"])
     for name in holding:
-        print(f"{name} is marked with a correction, yet its statement holds")
+        print(f"{name} is marked as wrong, yet its statement holds")
     return 1 if holding else 0
 
 

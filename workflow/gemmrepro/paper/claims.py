@@ -11,7 +11,7 @@ from typing import Any
 
 from gemmrepro.core.files import read_json
 from gemmrepro.core.text import as_published
-from gemmrepro.judge.claim import ARTICLE
+from gemmrepro.judge.claim import ANYWHERE, ARTICLE
 from gemmrepro.judge.rules import DECIDED, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.measure.regimes.rules import IN_TURN
@@ -86,7 +86,7 @@ class ClaimView:
     register: str
     way: str
     covered_by: str | None
-    correction: str | None
+    correction: Mapping[str, Any] | None
     verdict: str
     kernels: tuple[str, ...]
     published: tuple[PublishedView, ...]
@@ -110,6 +110,24 @@ class ClaimView:
     def places(self) -> tuple[str, ...]:
         """Where its published values are printed, each place once."""
         return tuple(dict.fromkeys(place for row in self.published for place in row.place.split("; ") if place))
+
+
+_CORRECTIONS = {
+    "wrong": "on any GPU, or by the article itself",
+    "latent fault": "faults of printed code that change no figure of its article",
+    "outdated": "right when written, of a release that has a successor",
+    "of its generation": "right on the GPU of its article, not on this one",
+}
+"""The classes of corrections, worst first, and what each says of a statement."""
+
+
+@dataclass(frozen=True)
+class CorrectionList:
+    """The claims whose corrections have one class."""
+
+    name: str
+    rule: str
+    claims: tuple[ClaimView, ...]
 
 
 @dataclass(frozen=True)
@@ -146,14 +164,20 @@ class VerdictsView:
         return self.counts[ARTICLE][UNDECIDED]
 
     @property
-    def corrections(self) -> list[ClaimView]:
-        """The claims that show an article wrong: marked with a correction, and found to be wrong."""
-        return [claim for claim in self.claims if claim.correction and claim.verdict in WRONG]
+    def corrections(self) -> list[CorrectionList]:
+        """The claims that show an article wrong, by class, worst first: marked with a correction, and found wrong."""
+        wrong = [(c, c.correction["class"]) for c in self.claims if c.correction and c.verdict in WRONG]
+        lists = [
+            CorrectionList(name, rule, tuple(claim for claim, kind in wrong if kind == name))
+            for name, rule in _CORRECTIONS.items()
+        ]
+        return [each for each in lists if each.claims]
 
     @property
     def unfounded(self) -> list[ClaimView]:
-        """The claims that are marked with a correction although the article's statement was found to hold."""
-        return [claim for claim in self.claims if claim.correction and claim.verdict in RIGHT]
+        """The claims that are marked as wrong on any GPU although the article's statement was found to hold."""
+        marked = [claim for claim in self.claims if claim.correction and claim.correction["class"] in ANYWHERE]
+        return [claim for claim in marked if claim.verdict in RIGHT]
 
 
 def read_verdicts(path: Path, place: Place = nowhere) -> VerdictsView:

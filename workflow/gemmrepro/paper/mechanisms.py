@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from gemmrepro.core import paths, yaml_files
-from gemmrepro.judge.claim import ARTICLE
+from gemmrepro.judge.claim import ANYWHERE, ARTICLE
 from gemmrepro.judge.rules import NOT, PARTLY
 from gemmrepro.paper.claims import ClaimView
 
@@ -71,14 +71,21 @@ def _read(path: Path) -> tuple[Mechanism, ...]:
 
 
 def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capability: str = "") -> MechanismsView:
-    """The articles' statements that do not hold, or only in part, and are not corrected, by mechanism.
+    """The articles' statements that do not hold, or only in part, and are not wrong on any GPU, by mechanism.
 
     Only by those that are at work on a GPU of compute capability `capability`.
     """
+    claims = tuple(claims)
+    wrong = {
+        name
+        for claim in claims
+        if claim.correction and claim.correction["class"] in ANYWHERE
+        for name in (claim.id, *claim.correction.get("also", ()))
+    }
     differing = [
         claim
         for claim in claims
-        if claim.register == ARTICLE and claim.verdict in (NOT, PARTLY) and not claim.correction
+        if claim.register == ARTICLE and claim.verdict in (NOT, PARTLY) and claim.id not in wrong
     ]
     views = [
         MechanismView(cause.title, cause.text, tuple(claim for claim in differing if cause.explains(claim.id)))
