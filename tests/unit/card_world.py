@@ -109,6 +109,9 @@ class Device:
             power_cap_w=self.said["power_cap_w"],
             pci_bus="0000:01:00.0",
             card=hashlib.sha256(self.slug.encode()).hexdigest()[:16],
+            mig="mig" in self.said,
+            watchdog=self.said.get("display", False),
+            display=self.said.get("display", False),
         )
 
     def found(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[HostGpu], str]:

@@ -118,9 +118,7 @@ FAULTS = {
     "box wider than its swizzle": Fault(
         "ladder.tma", "wider than its swizzle", find="swizzle=0", replace="swizzle=128"
     ),
-    "own gate shape refused": Fault(
-        "ladder.cut", "refuses 2304x3072x401", find="3072, 416)", replace="3072, 401)"
-    ),
+    "own gate shape refused": Fault("ladder.cut", "refuses 2304x3072x401", find="3072, 416)", replace="3072, 401)"),
     "multiple of one": Fault(
         "ladder.blocktile_1d",
         "M must be a multiple of 1",

@@ -13,6 +13,7 @@ from card_world import DEVICES, CardWorld, Device
 from support import ROOT
 
 from gemmrepro import registry
+from gemmrepro.core.architectures import shared_limit
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.host.accept import accept
@@ -63,6 +64,8 @@ def measured(device: Device, folder: Path, monkeypatch: pytest.MonkeyPatch) -> C
 def check_measured(world: CardWorld) -> None:
     """Nothing that fits is lost, what is left out says why, and the bundle is accepted."""
     kernels = [kernel for kernel in registry.kernels() if kernel.family in world.plan.families]
+    limit = shared_limit("{}{}".format(*world.device.capability))
+    assert limit == 1024 * world.device.said.get("shared_kib", limit / 1024)
     counts = tally(kernels, world.device.capability)
     assert sum(counts.values()) == len(kernels)
     able = {kernel.id for kernel in kernels if not requirement(kernel, world.device.capability)}

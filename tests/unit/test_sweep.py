@@ -224,7 +224,7 @@ def test_a_missing_or_corrupt_verdict_is_an_error(tmp_path, text):
 
 def gpu(capability=(8, 9), sms=128, mhz=2520, **facts):
     """What the limits of memory and time read of a GPU; by default of an RTX 4090."""
-    facts = {"l2_bytes": 60 << 20, "watchdog": None} | facts
+    facts = {"l2_bytes": 60 << 20, "watched": False} | facts
     return SimpleNamespace(compute_capability=capability, sm_count=sms, clock_max_mhz=mhz, **facts)
 
 
@@ -276,9 +276,9 @@ DOUBLE = {"dtype_in": "fp64", "dtype_acc": "fp64", "dtype_out": "fp64", "baselin
         (gpu(), 16384, {}, ""),  # 27 s of references
         (gpu((8, 6), 28, 1780), 16384, {}, "its reference takes about 176 s in FP64 here; the limit is 30"),
         (gpu((8, 6), 28, None), 16384, {}, "its reference takes about 209 s in FP64 here; the limit is 30"),
-        (gpu((9, 0), 132, 1980, watchdog=True), 16384, DOUBLE, ""),
+        (gpu((9, 0), 132, 1980, watched=True), 16384, DOUBLE, ""),
         (gpu((8, 6), 84, 1800), 8192, DOUBLE, ""),
-        (gpu((8, 6), 84, 1500, watchdog=True), 8192, DOUBLE, "2.2 s in FP64 here; the watchdog of this GPU's display"),
+        (gpu((8, 6), 84, 1500, watched=True), 8192, DOUBLE, "2.2 s in FP64 here; the watchdog of this GPU's display"),
     ],
 )
 def test_a_size_whose_products_in_fp64_take_too_long_here_is_left_out_with_the_seconds(on, n, dtype, reason):
@@ -383,7 +383,7 @@ GPU = SimpleNamespace(
     compute_capability=(9, 0),
     sm_count=132,
     clock_max_mhz=1980,
-    watchdog=None,
+    watched=False,
     pci_bus="0",
     l2_bytes=1 << 20,
 )
@@ -474,6 +474,28 @@ def test_a_point_that_runs_out_of_memory_is_left_out_with_the_reason_and_the_oth
     of = sweep.records
     again = records.Records(of.journal, MACHINE, SETTINGS, sweep.versions, of.build_key, of.run_key, free=9 << 30)
     assert again.check(sweep.points[0]) is None  # with other memory it is tried again
+
+
+@pytest.mark.parametrize(
+    ("watched", "estimate_us", "left_out"), [(True, 3e5, True), (True, 2e4, False), (False, 3e5, False)]
+)
+def test_a_launch_that_a_displays_watchdog_would_end_is_not_begun(sweep, said, watched, estimate_us, left_out):
+    """Of eight times the work of one that took 0.3 s."""
+    kernel = next(iter(sweep.kernels.values()))
+    points, _ = plan.plan_points([kernel], [256, 512], ["cuda13"], ["warm"], lambda *_: None)
+    sweep = replace(
+        sweep,
+        points=tuple(points),
+        session=SimpleNamespace(gpu=SimpleNamespace(**vars(GPU) | {"watched": watched}), trials=Trials()),
+    )
+    small, large = (point for point in points if point.kernel == kernel.id)
+    sweep.records.keep_check(small, records.Check(True, estimate_us=estimate_us))
+    workspace = SimpleNamespace(check=lambda *_: records.Check(True))
+    measuring = rounds.Rounds(sweep, said.append)
+    measuring.bind = lambda *_: None
+    check = measuring.ensure_checked(large, workspace, None)
+    assert check.passed != left_out and ("needs 2.4 s a launch" in check.message) == left_out
+    assert [entry.reason[:22] for entry in results.wrong(sweep)] == ["512x512x512: needs 2.4"] * left_out
 
 
 def test_points_of_one_problem_are_measured_together_round_by_round(sweep):

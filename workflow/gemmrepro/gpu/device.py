@@ -73,6 +73,11 @@ class Gpu:
     display: bool | None = None
 
     @property
+    def watched(self) -> bool:
+        """Whether a launch of seconds would be ended: by the driver's word, else where a display is attached."""
+        return bool(self.display) if self.watchdog is None else self.watchdog
+
+    @property
     def slug(self) -> str:
         """The folder name of its recordings."""
         return slug(self.name)

@@ -37,7 +37,7 @@ class Room:
 
     def _too_slow(self, problem: Problem, shape: Shape) -> str:
         seconds = self.fp64_seconds(problem, shape)
-        watched = self.gpu.watchdog
+        watched = self.gpu.watched
         most = WATCHDOG_SECONDS if watched else LAUNCH_SECONDS
         if problem.dtype_in == "fp64" and seconds > most:
             why = "the watchdog of this GPU's display ends it before" if watched else f"the limit is {most:g}"

@@ -11,12 +11,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from gemmrepro import stats, timing
+from gemmrepro import operands, stats, timing
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.progress import Progress
-from gemmrepro.errors import GIB, shortage
+from gemmrepro.errors import GIB, NEEDS, shortage
 from gemmrepro.gpu import baselines
+from gemmrepro.measure.beyond import WATCHDOG_SECONDS
 from gemmrepro.measure.confirm import QUICKER, Second, SecondLook
 from gemmrepro.measure.plan import Point
 from gemmrepro.measure.prepare import Sweep
@@ -178,6 +179,10 @@ class Rounds:
         """
         sweep, records = self._sweep, self._sweep.records
         check, trials = records.check(point), sweep.session.trials
+        if check is None and (reason := self._too_long(point)):
+            records.keep_check(point, Check(False, reason))
+            self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape}: {reason}")
+            return Check(False, reason)
         if check is None:
             check = self.if_it_fits(
                 [point], lambda: workspace.check(self.bind(point, workspace), timer, self._judged_as(point))
@@ -192,6 +197,26 @@ class Rounds:
         elif check.algorithm is not None:
             trials.take(point.problem, point.shape, check.algorithm, point.kernel)
         return check
+
+    def _too_long(self, point: Point) -> str:
+        """Why the watchdog of a display would end a kernel's launch, by its time on the next smaller shape; or ""."""
+        sweep, kernel = self._sweep, self._sweep.kernels.get(point.kernel)
+        if kernel is None or not sweep.session.gpu.watched:
+            return ""
+        work = {other.shape: max(filter(None, operands.work(kernel, other.shape)), default=0) for other in sweep.points}
+        smaller = [
+            (work[other.shape], check.estimate_us)
+            for other in sweep.points
+            if other.subject[:3] == point.subject[:3] and 0 < work[other.shape] < work[point.shape]
+            if (check := sweep.records.check(other)) and check.estimate_us
+        ]
+        if not smaller:
+            return ""
+        least, microseconds = max(smaller)
+        seconds = 1e-6 * microseconds * work[point.shape] / least
+        if seconds <= WATCHDOG_SECONDS:
+            return ""
+        return f"{NEEDS}{seconds:.1f} s a launch, by its time on a smaller shape; this GPU's display ends it before"
 
     def _judged_as(self, point: Point) -> Kernel | None:
         """The kernel whose bound holds: the point's own; of a library that sums in fp16, one that does so, too."""
