@@ -315,7 +315,7 @@ def swept(
     )
     monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
     points, skipped = plan.plan_points([record], [SIZE], ["cuda13"], settings.caches, lambda *_: None)
-    card = SimpleNamespace(name="GPU A", driver="1.0", arch="sm_90", pci_bus="0", l2_bytes=1 << 20)
+    card = SimpleNamespace(watched=False, name="GPU A", driver="1.0", arch="sm_90", pci_bus="0", l2_bytes=1 << 20)
     machine = {"gpu": card.name, "driver": card.driver}
     journal = Journal(folder / "journal", machine, said.append)
     keys = (lambda point: "k" * 16, lambda point: None if point.toolkit == "library" else "f" * 16)
