@@ -56,7 +56,7 @@ class Nvml:
             "nvmlDeviceGetTemperature": 45,
             "nvmlDeviceGetCurrentClocksEventReasons": 4,
             "nvmlDeviceGetTotalEnergyConsumption": 2_000,
-            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=1)],
+            "nvmlDeviceGetComputeRunningProcesses": [SimpleNamespace(pid=1 << 30)],
         }
         self.failing, self.called = failing or set(), set[str]()
 
