@@ -118,7 +118,7 @@ def test_the_key_of_a_build_holds_all_that_determines_it(monkeypatch, tmp_path):
         return cached.entry_key(kernel, toolkit, archs)
 
     edited = tmp_path / "edited.cu"
-    edited.write_text(NAIVE.source_path.read_text() + "// an edit\n")
+    edited.write_text(NAIVE.source_path.read_text() + "__device__ int edited;\n")
     keys = [
         key(),
         key(archs=("80", "90")),
