@@ -28,10 +28,7 @@ rule report:
                 "CITATION.cff",
             )
         ],
-        schemas=[
-            checked_out(f"workflow/schemas/{name}.schema.yaml")
-            for name in ("verdicts", "citation", "sanitizers")
-        ],
+        schemas=[checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("verdicts", "citation", "sanitizers")],
         sanitizers=[path for family in FAMILIES for path in PLAN.recorded(family, SANITIZERS, MANIFEST)],
         others=expand("results/gpus/{gpu}/verdicts.json", gpu=PLAN.other_gpus),
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
