@@ -14,7 +14,7 @@ import os
 import sys
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -185,12 +185,12 @@ class CardWorld:
         )
         self.points: dict[str, tuple[Point, ...]] = {}
         self.skipped: dict[str, tuple[Any, ...]] = {}
-        baseline = SimpleNamespace(version=lambda session: "cuBLAS 13.1.0", rung="library")
         real = prepare.baselines.baseline
         monkeypatch.setattr(Loaded, "built", classmethod(self._loaded))
         monkeypatch.setattr(prepare, "Journal", Journal)
+        version = lambda session: "cuBLAS 13.1.0"  # noqa: E731
         monkeypatch.setattr(
-            prepare.baselines, "baseline", lambda name: SimpleNamespace(**vars(baseline) | {"rung": real(name).rung})
+            prepare.baselines, "baseline", lambda name: SimpleNamespace(rung=real(name).rung, version=version)
         )
         self.settings = self.plan.settings
         _json(root / "config.json", self.settings)
@@ -251,11 +251,9 @@ class CardWorld:
             verdict = {"kernel": kernel.id, "gpu": self.gpu.name, "driver": self.gpu.driver, "toolkits": judged}
             _json(self.gates / "numeric" / kernel.family / f"{kernel.id}.json", verdict)
 
-    def _prepared(self, family: str, kernels: Mapping[str, Kernel], settings: Settings) -> prepare.Sweep:
-        said: list[str] = []
-        return prepare.prepare(
-            self.session, kernels, settings, self.build, self.gates, self.root / "journal", said.append
-        )
+    def _prepared(self, kernels: Mapping[str, Kernel], settings: Settings) -> prepare.Sweep:
+        folders = (self.build, self.gates, self.root / "journal")
+        return prepare.prepare(self.session, kernels, settings, *folders, lambda line: None)
 
     def write_sweep(self, family: str) -> None:
         """The rows of a family: real points, made-up samples."""
@@ -265,7 +263,7 @@ class CardWorld:
         if not kernels:
             write_nothing(out)
             return
-        sweep = self._prepared(family, kernels, Settings.of(self.settings["sweep"], family))
+        sweep = self._prepared(kernels, Settings.of(self.settings["sweep"], family))
         self.points[family], self.skipped[family] = sweep.points, sweep.skipped
         for point in sweep.points:
             sweep.records.keep_check(point, Check(True, "", 1.0, 1e-3, 100.0, confirmed=True))
@@ -281,7 +279,7 @@ class CardWorld:
                 power = self.gpu.power_cap_w and 0.8 * self.gpu.power_cap_w
                 sweep.records.keep_round(point, number, Round(times, beside, [reading | {"power_w": power}], "graph"))
         results.write(sweep, out, profile=False)
-        self._mark(out / results.RUN)
+        _json(out / results.RUN, json.loads((out / results.RUN).read_text()) | {"synthetic": True})
         (out / results.COUNTERS).write_text(",".join(results.COUNTER_COLUMNS) + "\n")
 
     def plan_regimes(self, family: str) -> int:
@@ -293,9 +291,10 @@ class CardWorld:
         kernels = prepare.timed_kernels(family, ",".join(wanted.kernels) if wanted.kernels else None)
         if not wanted.sizes or not kernels:
             return 0
-        document = self.settings["sweep"] | {"sizes": {family: list(wanted.sizes)}, "sizes_of": {}, "kernels_at": {}}
-        settings = Settings.of(document | {"toolkit_of": {family: list(wanted.toolkits)}}, family)
-        return len(sets(self._prepared(family, kernels, settings).points, wanted.toolkits))
+        settings = replace(
+            Settings.of(self.settings["sweep"], family), toolkits=wanted.toolkits, caches=("warm",), sizes=wanted.sizes
+        )
+        return len(sets(self._prepared(kernels, settings).points, wanted.toolkits))
 
     def write_experiments(self, family: str) -> None:
         """The H200's rows of kernels that run here, and of libraries."""
@@ -325,8 +324,7 @@ class CardWorld:
             document = json.loads(run.read_text())
             if document.get("gpu"):
                 document["gpu"] = self.gpu.describe()
-            _json(out / run.name, document | {"source": "live"})
-            self._mark(out / run.name)
+            _json(out / run.name, document | {"source": "live", "synthetic": True})
 
     def baseline_us(self, kernel: Kernel, point: Point) -> float:
         """Microseconds of a launch at `REACHED` of what the machine's rates allow."""
@@ -372,9 +370,6 @@ class CardWorld:
         (self.root / "packed").mkdir()
         write_bundle(finished_run.collect(self.root, self.root / "packed"), self.root / "mine.zip")
         return accept(read_bundle(self.root / "mine.zip"), self.root / "recorded", self.build, synthetic=True)
-
-    def _mark(self, path: Path) -> None:
-        _json(path, json.loads(path.read_text()) | {"synthetic": True})
 
 
 def _run(monkeypatch: pytest.MonkeyPatch, module: Any, *words: str) -> None:
