@@ -1,6 +1,5 @@
 """The build stage: its parsers and errors everywhere, real compilations where a CUDA toolkit is on PATH."""
 
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -21,6 +20,7 @@ from gemmrepro.build.key import build_key
 from gemmrepro.build.nvcc import header_packages
 from gemmrepro.build.ptxas import parse_advisories, parse_ptxas
 from gemmrepro.build.record import Build, Usage, read_build
+from gemmrepro.build.source_text import source_hash
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.files import read_json
 from gemmrepro.core.paths import ROOT
@@ -310,9 +310,7 @@ def test_a_kernel_builds_the_same_twice_and_names_no_path(toolkit):
     assert str(ROOT).encode() not in second.fatbin
     assert b"/tmp" not in second.fatbin
     record = second.record.to_json()
-    assert record["sources"] == {
-        "kernels/ladder/1_naive.cu": hashlib.sha256(NAIVE.source_path.read_bytes()).hexdigest()
-    }
+    assert record["sources"] == {"kernels/ladder/1_naive.cu": source_hash(NAIVE.source_path)}
     assert set(record["archs"]) == {"sm_80", "sm_90"}
     for arch in record["archs"].values():
         assert 16 <= arch["registers"] <= 64

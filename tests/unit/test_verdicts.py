@@ -354,7 +354,7 @@ def test_the_printed_order_of_blocks_moves_none_and_loses_tiles(steps_of_cute):
     moved, lost = (steps_of_cute[f"cute.swizzle.{name}"] for name in ("order", "complete"))
     assert (moved["verdict"], moved["measured"][0]["value"]) == (NOT, 0)
     assert (lost["verdict"], lost["measured"][0]["value"]) == (NOT, 24 + 56 + 154)
-    assert "the order is still row by row" in moved["correction"]["instead"]
+    assert "The order is still row by row" in moved["correction"]["instead"]
 
 
 def without_figure(tmp_path, **compute) -> claims.Claim:

@@ -132,7 +132,8 @@ def test_the_default_live_run_plans_what_its_minutes_are_added_up_from(tree: Pat
     jobs = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", plan.stdout, re.M)}
     config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
     families = config["families"]
-    assert jobs["gate_numeric"] == jobs["measure"] == len(families)
+    assert jobs["gate_numeric"] == len(families)
+    assert jobs["measure"] == len(families) - jobs["unmeasured"], "PyTorch's kernels are timed by its experiments alone"
     assert jobs["measure_regimes"] == len(config["regimes"]["sizes"])
 
     commands = re.findall(
@@ -163,10 +164,10 @@ def test_experiments_are_planned_where_a_family_declares_them(
     file.write_text(
         yaml.safe_dump({"families": [family], "sweep": {"sizes": {family: [256]}, "counters": {family: []}}})
     )
-    plan = snakemake("--dry-run", "--configfile", str(file), folder=tree)
+    plan = snakemake("--dry-run", "--printshellcmds", "--configfile", str(file), folder=tree)
     assert plan.returncode == 0, plan.stdout
     assert (f"Experiments of {family}, from reports/recorded/" in plan.stdout) is declares
-    assert (f"results/experiments/{family}/alignment.csv" in plan.stdout) is declares
+    assert bool(re.search(rf"--experiments {family}=\S*\balignment\b", plan.stdout)) is declares
 
 
 @pytest.mark.parametrize("folder", ["build/cuda12", "gates"])

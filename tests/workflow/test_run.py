@@ -156,7 +156,7 @@ def test_nothing_is_left_to_do(default_run: str, tmp_path_factory: pytest.TempPa
 
 
 def test_an_edited_kernel_reruns_its_own_chain_and_no_other(finished: Path) -> None:
-    append(finished / "kernels/ladder/3_smem.cu", "\n// an edit\n")
+    append(finished / "kernels/ladder/3_smem.cu", "\nstatic_assert(sizeof(float) == 4);\n")
     jobs = planned(finished)
     again = {"build_ladder_cuda12", "build_ladder_cuda13", "gate_recorded", "experiments_ladder", "figures_ladder"}
     # An experiment of Hopper's times the ladder's last rung, whose records the same job writes.

@@ -71,7 +71,7 @@ def short(log: str) -> str:
 def test_the_shipped_profile_runs_gpu_jobs_and_builds_on_a_cluster(finished: Path, cluster: Overlay) -> None:
     """A rung is edited: its builds and its gate are jobs without a GPU. The check of cuTile asks for one."""
     source = finished / "kernels/ladder/1_naive.cu"
-    source.write_text(source.read_text() + "\n// an edit\n")
+    source.write_text(source.read_text() + "\nstatic_assert(sizeof(float) == 4);\n")
     gate, check = finished / "results/gates/ladder.naive.json", finished / "results/just_in_time/cutile.json"
     check.unlink(missing_ok=True)
     before = gate.stat().st_mtime_ns

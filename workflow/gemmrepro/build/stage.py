@@ -119,7 +119,7 @@ class _Family:
         try:
             return compile_units(kernel, self._toolkit, archs, self._threads, folder)
         except UserError as error:
-            unknown = [arch for arch in archs if number(arch) not in KNOWN]
+            unknown = [arch for arch in archs if arch.rstrip("af").isdigit() and number(arch) not in KNOWN]
             others = [arch for arch in archs if arch not in unknown] or [
                 arch.rstrip("af") for arch in homes(kernel) if number(arch) in COMPILED[self._toolkit.name]
             ][:1]

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from threading import Condition
 
 from gemmrepro.errors import GIB, too_large
-from gemmrepro.gates.copies import MATRICES
+from gemmrepro.gates.copies import MATRICES, MatrixCopy
+from gemmrepro.gates.operations import gate_of
 from gemmrepro.operations import Shape, nbytes
 from gemmrepro.registry import Kernel
 
@@ -26,7 +27,7 @@ DRAWN = 3
 def needed_memory(kernel: Kernel) -> Bytes:
     """The most memory that a case of `kernel` takes, with its process."""
     step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "mn"}
-    copies = [Shape(m * step["m"], n * step["n"], 1) for m, n in MATRICES if kernel.compute.op == "copy"]
+    copies = [Shape(m * step["m"], n * step["n"], 1) for m, n in MATRICES if gate_of(kernel.compute.op) is MatrixCopy]
     most = max((nbytes(kernel.problem, shape) for shape in (*copies, *kernel.promises.gate_shapes)), default=0)
     return PROCESS[0] + most, PROCESS[1] + DRAWN * most
 
