@@ -13,7 +13,7 @@ from test_report import make
 from gemmrepro.core import schemas
 from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
-from gemmrepro.paper.citation import Citation, linked_data
+from gemmrepro.paper.exports import Citation, linked_data
 
 
 @pytest.fixture(scope="module")

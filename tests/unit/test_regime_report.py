@@ -14,7 +14,7 @@ from gemmrepro.measure.regimes.rows import Regimes, load
 from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.measure.rows import load as load_rows
-from gemmrepro.paper import evidence_index
+from gemmrepro.paper import exports
 from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.provenance import ShownRows
 from gemmrepro.paper.regimes import cards_sentence, regime_lines
@@ -80,7 +80,7 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
     assert (shown.blocks, shown.joules, shown.row.size) == ("6 blocks, all steady", "0.140", "4096")
     assert shown.row.time == "200.0 \N{MICRO SIGN}s" and shown.row.ratio_interval == "[0.9800, 1.020]"
     burst = regime_row_view(row("hopper.by_size", BURST, 1.0, **cells | {"rounds": 2, "ready": 1, "joules": None}))
-    said = evidence_index._row("hopper-by-size-alone", shown.row, shown.regime, shown.blocks)
+    said = exports._row("hopper-by-size-alone", shown.row, shown.regime, shown.blocks)
     assert said[:3] == ["hopper-by-size-alone", "bf16 4096, sustained, cuda13", shown.row.time]
     assert said[9:11] == ["60", "6 blocks, all steady"] and said[-1] == SUSTAINED and len(said) == 15
     assert (burst.blocks, burst.joules) == ("2 blocks, 1 rested", NONE) and burst.row.anchor != shown.row.anchor

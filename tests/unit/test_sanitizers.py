@@ -17,7 +17,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gpu.slots import HostGpu
 from gemmrepro.measure.checks.manifest import check_manifest
 from gemmrepro.measure.checks.sanitizers import CLEAN, SANITIZERS, TOOLS, read_sanitizers
-from gemmrepro.paper.sanitizers import NOT_RUN, SanitizerView, load_sanitizers, sanitizer_views
+from gemmrepro.paper.gates import NOT_RUN, SanitizerView, load_sanitizers, sanitizer_views
 
 LAUNCHED = "launched {}\n========= ERROR SUMMARY: 0 errors\n"
 

@@ -14,7 +14,6 @@ from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import NOT_TESTABLE
 from gemmrepro.measure.checks.physics import CEILINGS, Ceilings, limit, sums
 from gemmrepro.measure.rows import Measurements, capability_of, select
-from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
@@ -280,7 +279,7 @@ def _stale(data: Data) -> Iterator[str]:
             f"{rows} {_rows(rows)} {'is' if rows == 1 else 'are'} stale: the kernel, its flags or its toolkit changed "
             "since the recording. They are struck out and support no claim."
         )
-    rows = sum(experiment.stale for family in data.families for experiment in family.experiments)
+    rows = sum(experiment.results.stale for family in data.families for experiment in family.experiments)
     if rows:
         yield (
             f"{rows} {_rows(rows)} of experiments {'is' if rows == 1 else 'are'} stale: a kernel, or what the "
@@ -363,10 +362,10 @@ def _cpu(data: Data) -> Iterator[str]:
 def _machines_without_a_gpu(data: Data, source: str) -> str:
     """The machines on which experiments from this source ran on the CPU, comma-separated; empty if none did."""
     machines = {
-        str(experiment.machine)
+        str(experiment.results.machine)
         for family in data.families
         for experiment in family.experiments
-        if experiment.on_cpu and experiment.source == source
+        if experiment.results.experiment.device == "cpu" and experiment.results.source == source
     }
     return ", ".join(sorted(machines))
 
@@ -395,14 +394,14 @@ def _untestable(data: Data) -> Iterator[str]:
 def _skipped(data: Data) -> Iterator[str]:
     """What no sweep timed, kernels of one reason together."""
     entries = [
-        SkippedView.of(entry)
+        entry
         for measured in data.inputs.measured.values()
         for entry in measured.run.get("skipped") or []
         if entry["kernel"] not in data.lacking
     ]
     kernels: dict[str, list[str]] = {}
     for entry in entries:
-        kernels.setdefault(entry.reason, []).append(entry.kernel)
+        kernels.setdefault(entry["reason"], []).append(entry["kernel"])
     for reason, repeated in [*kernels.items()][:SHOWN]:
         names = list(dict.fromkeys(repeated))
         is_one = len(names) == 1
