@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro.core.files import read_json
-from gemmrepro.core.text import as_published
+from gemmrepro.core.text import as_published, convert
 from gemmrepro.judge.claim import ANYWHERE, ARTICLE
-from gemmrepro.judge.rules import DECIDED, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
+from gemmrepro.judge.rules import DECIDED, NOT, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.measure.regimes.rules import IN_TURN
 from gemmrepro.paper.text import anchor, number
@@ -286,47 +286,45 @@ class Disagreement:
 
     claim: ClaimView
     text: str
-    factor: float
     difference: str
 
 
-def disagreements(claims: Sequence[ClaimView], published: Mapping[str, float | None]) -> list[Disagreement]:
-    """Each family's claim that is not reproduced and is furthest, as a factor, from `published` (by claim id).
+Figure = tuple[float | None, str]
+"""A published value, None where there is none, and its unit."""
 
-    Only a statement of the article with one judged value, one published figure and a tolerance compares numbers; the
-    others are orders or signs. What carries over by rates is compared with what it makes expect. The largest factor
-    comes first.
-    """
-    furthest: dict[str, Disagreement] = {}
+
+def disagreements(claims: Sequence[ClaimView], published: Mapping[str, Figure]) -> list[Disagreement]:
+    """Each family's statement of an article that is not reproduced and is furthest from print, the furthest first."""
+    furthest: dict[str, tuple[float, ClaimView]] = {}
     for claim in claims:
-        figure = published.get(claim.id) if claim.expected is None else claim.expected
-        if (
-            claim.register != ARTICLE
-            or claim.verdict != "not reproduced"
-            or not claim.tolerance
-            or len(claim.judged) != 1
-            or not figure
-        ):
-            continue
-        measured = claim.judged[0]
-        if not measured.value / figure > 0:
-            continue
-        factor = max(measured.value / figure, figure / measured.value)
-        if claim.family in furthest and factor <= furthest[claim.family].factor:
-            continue
-        furthest[claim.family] = Disagreement(claim, _amount(claim), factor, difference(measured.value, figure))
-    return sorted(furthest.values(), key=lambda disagreement: -math.log(disagreement.factor))
+        far = distance(claim, published.get(claim.id)) if claim.verdict == NOT and claim.register == ARTICLE else None
+        if far is not None and far > furthest.get(claim.family, (0.0, None))[0]:
+            furthest[claim.family] = far, claim
+    return [
+        Disagreement(claim, _amount(claim), difference(*_pair(claim, published.get(claim.id))))
+        for _, claim in sorted(furthest.values(), key=lambda entry: -entry[0])
+    ]
 
 
-def distance(claim: ClaimView, published: float | None) -> float | None:
-    """How far a claim's judged value is from print, as |log2| of their quotient; None where they are no two numbers.
+def distance(claim: ClaimView, published: Figure | None) -> float | None:
+    """How far a claim's value is from print, as |log2| of their quotient in one unit.
 
-    What carries over by rates is compared with what it makes expect.
+    None where no measurement or count decided it, or the two are not one number each, of one quantity: most claims
+    without a tolerance are orders or signs.
     """
-    figure = published if claim.expected is None else claim.expected
-    if not figure or not claim.tolerance or len(claim.judged) != 1 or not claim.judged[0].value / figure > 0:
+    if claim.verdict not in DECIDED or not claim.tolerance or len(claim.judged) != 1:
         return None
-    return abs(math.log2(claim.judged[0].value / figure))
+    value, figure = _pair(claim, published)
+    return abs(math.log2(value / figure)) if value and figure and value / figure > 0 else None
+
+
+def _pair(claim: ClaimView, published: Figure | None) -> tuple[float, float]:
+    """The judged value and the published one in the latter's unit, or what rates make expect here; 0 where unknown."""
+    judged = claim.judged[0]
+    if claim.expected is not None:
+        return judged.value, claim.expected
+    figure, unit = published or (None, "")
+    return convert(judged.value, judged.unit, unit) or 0.0, figure or 0.0
 
 
 def _amount(claim: ClaimView) -> str:

@@ -160,6 +160,7 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
     """What templates see of the claims and their verdicts."""
     verdicts = inputs.verdicts
     stated = verdicts.counts["article"]
+    published = {name: (claim.value, claim.unit) for name, claim in declared.items()}
     gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
     capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
     return {
@@ -170,11 +171,9 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
         "gpu": verdicts.gpu,
         "gpus": {name: measured.gpu for name, measured in inputs.measured.items() if measured.gpu},
         "by_article": by_article(verdicts.claims),
-        "disagreements": disagreements(verdicts.claims, {name: claim.value for name, claim in declared.items()}),
+        "disagreements": disagreements(verdicts.claims, published),
         "distances": {
-            claim.id: far
-            for claim in verdicts.claims
-            if (far := distance(claim, declared[claim.id].value if claim.id in declared else None)) is not None
+            claim.id: far for claim in verdicts.claims if (far := distance(claim, published.get(claim.id))) is not None
         },
         "figures": {name: claim.figure for name, claim in declared.items()},
         "few": {row_anchor(row) for family in inputs.measured.values() for row in _few_samples(family)},
