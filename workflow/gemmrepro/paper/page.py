@@ -30,6 +30,7 @@ from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import bundle, evidence_index, exports
+from gemmrepro.paper.accuracy import ALLOWED, Accuracies
 from gemmrepro.paper.baselines import BaselinePage, baseline_pages
 from gemmrepro.paper.citation import Citation, citation, linked_data
 from gemmrepro.paper.claims import by_article, disagreements, distance
@@ -45,7 +46,7 @@ from gemmrepro.paper.machine import machine_view, recordings
 from gemmrepro.paper.mechanisms import explained, mechanisms
 from gemmrepro.paper.policy import LOADER, PAPER, secured, tidy
 from gemmrepro.paper.references import references
-from gemmrepro.paper.regimes import regime_lines
+from gemmrepro.paper.regimes import PRECISE, recommendations, regime_lines
 from gemmrepro.paper.rows import row_anchor
 from gemmrepro.paper.runnable import runnable
 from gemmrepro.paper.search import SEARCH, search_script
@@ -100,6 +101,7 @@ def _environment(
     baselines: Sequence[BaselinePage],
 ) -> jinja2.Environment:
     """What every template sees."""
+    lines = regime_lines(inputs.measured, inputs.regimes, Accuracies.of(inputs.experiments))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -128,7 +130,10 @@ def _environment(
         "recordings": recordings(families, inputs.measured),
         "limits": limits(inputs, families),
         "reference_gpu": reference_gpu(),
-        "regimes": regime_lines(inputs.measured, inputs.regimes),
+        "regimes": lines,
+        "recommendations": recommendations(lines),
+        "allowed": ALLOWED,
+        "precise": PRECISE,
         "side_by_side": _side_by_side(inputs),
         **_of_claims(inputs, declared),
         **_of_the_project(),
