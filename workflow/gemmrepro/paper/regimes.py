@@ -36,6 +36,7 @@ class Entry:
     """
 
     kernel: str
+    rung: str
     name: str
     anchor: str
     ratio: float
@@ -87,6 +88,17 @@ class RegimeLine:
     def leaders(self) -> dict[str, tuple[Entry, ...]]:
         """The best kernels by regime."""
         return {regime: leaders(entries) for regime, entries in self.entries.items()}
+
+    @property
+    def winners(self) -> dict[str, Entry | None]:
+        """The best kernel by regime, the first of those that tie; None where none is the best."""
+        return {regime: best[0] if best else None for regime, best in self.leaders.items()}
+
+    @property
+    def flips(self) -> bool:
+        """Whether no kernel is the best, or ties with it, in every regime that has one."""
+        best = [{entry.kernel for entry in entries} for entries in self.leaders.values() if entries]
+        return bool(best) and not set.intersection(*best)
 
     @property
     def is_alone(self) -> bool:
@@ -150,6 +162,7 @@ def _entry(kernel: registry.Kernel, row: Mapping[str, Any], library: pd.DataFram
     errors, joules = (_first(of, column) for of, column in ((library, "err_fro"), (beside, "joules")))
     return Entry(
         kernel=kernel.id,
+        rung=kernel.rung,
         name=ladders.level_name(kernel),
         anchor=row["anchor"],
         ratio=point.value,
@@ -196,7 +209,7 @@ def recommendations(lines: Sequence[RegimeLine]) -> list[Recommendation]:
     for _, group in groupby(lines, key=lambda line: line.contest):
         contest = list(group)
         regime = SUSTAINED if any(line.entries[SUSTAINED] for line in contest) else IN_TURN
-        library = Entry("", "the library", "", 1.0, 1.0, 1.0)
+        library = Entry("", "", "the library", "", 1.0, 1.0, 1.0)
         best = {line.n: leaders([*line.entries[regime], library]) for line in contest}
         found += [_recommendation(regime, run, best) for run in _runs(contest, regime, best)]
     return found
