@@ -141,12 +141,11 @@ def test_stale_rows_and_families_without_rows_have_no_line():
     assert lines(in_turn, {"hopper": stale}) == []
 
 
-def sustained(*rows: dict[str, object], **baseline: object) -> list[Recommendation]:
+def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: object) -> list[Recommendation]:
     """What is recommended of these rows and one of the library at each of their sizes."""
     table = [{**each, "m": each["n"], "k": each["n"]} for each in rows]
-    library = [
-        row("cublas.gemm", SUSTAINED, None, **dict.fromkeys("mnk", n), **baseline) for n in {r["n"] for r in rows}
-    ]
+    sizes = {each["n"] for each in rows}
+    library = [row(base, SUSTAINED, None, **dict.fromkeys("mnk", n), **cells) for n in sizes]
     family = str(rows[0]["kernel"]).split(".")[0]
     nothing = Measurements(family, pd.DataFrame(columns=ROW_COLUMNS).drop(columns="regime"), pd.DataFrame())
     found = Regimes(family, pd.DataFrame([*table, *library]))
@@ -192,7 +191,7 @@ def test_other_types_of_products_or_sums_compete_only_with_like_errors(kernel, d
     """Ratios of an fp16 sum or a TF32 product to a library that adds and multiplies in fp32 say nothing else."""
     base = "cublas.sgemm" if dtype == "fp32" else "cublas.gemm"
     own = row(kernel, SUSTAINED, 4.0, dtype=dtype, baseline=base, err_fro=error)
-    found = sustained(own, kernel=base, toolkit="library", dtype=dtype, err_fro=4.9e-6)
+    found = sustained(own, base=base, dtype=dtype, err_fro=4.9e-6)
     assert [each.kernel for each in found] == [kernel] * competes
 
 
@@ -202,7 +201,7 @@ def test_a_bound_for_every_element_is_a_contest_of_its_own() -> None:
     assert not in_class(registry.kernel("crt.certified")) and in_class(registry.kernel("ladder.cut"))
     types = {"dtype": "fp32", "baseline": "cublas.sgemm", "err_fro": 1e-7}
     rows = [row(f"sgemm.{name}", SUSTAINED, ratio, **types) for name, ratio in (("remainders", 3.0), ("bf16_x6", 2.0))]
-    found = sustained(*rows, kernel="cublas.sgemm", toolkit="library", dtype="fp32", err_fro=1e-6)
+    found = sustained(*rows, base="cublas.sgemm", dtype="fp32", err_fro=1e-6)
     assert [(each.kernel, each.lines[0].is_bounded) for each in found] == [
         ("sgemm.bf16_x6", True),
         ("sgemm.remainders", False),
