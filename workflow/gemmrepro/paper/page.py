@@ -27,6 +27,7 @@ from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
 from gemmrepro.paper import bundle, exports
+from gemmrepro.paper.accuracy import ALLOWED, Accuracies
 from gemmrepro.paper.claims import by_article, disagreements, distance
 from gemmrepro.paper.family import FamilyView, baseline_pages, family_view
 from gemmrepro.paper.figure_views import FigureView
@@ -39,7 +40,7 @@ from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, runnable
 from gemmrepro.paper.policy import LOADER, PAPER, secured, tidy
 from gemmrepro.paper.references import explained, mechanisms, references
-from gemmrepro.paper.regimes import regime_lines
+from gemmrepro.paper.regimes import PRECISE, recommendations, regime_lines
 from gemmrepro.paper.rows import counter_anchor, row_anchor
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, size_text
@@ -50,7 +51,7 @@ def render(inputs: Inputs) -> dict[str, str]:
     findings, families = numbered(inputs.findings, [family_view(name, inputs) for name in inputs.families])
     baselines = baseline_pages(inputs)
     declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families), judged=True)}
-    published = {name: claim.value for name, claim in declared.items()}
+    lines = regime_lines(inputs.measured, inputs.regimes, Accuracies.of(inputs.experiments))
     machine = machine_view(inputs.measured, inputs.config.get("sweep", {}))
     on = f" on {inputs.verdicts.gpu}" if inputs.verdicts.gpu else ""
     cited = exports.citation(f"GEMM articles, checked{on}", machine.date)
@@ -69,11 +70,12 @@ def render(inputs: Inputs) -> dict[str, str]:
         "locks": inputs.locks,
         "limits": limits(inputs, families),
         "reference_gpu": reference_gpu(),
-        "regimes": regime_lines(inputs.measured, inputs.regimes),
+        "regimes": lines,
+        "recommendations": recommendations(lines),
         "side_by_side": side_by_side(own, inputs.others, inputs.regimes),
         "cited": cited,
         "linked_data": exports.linked_data(cited, references(), exports.described(families)),
-        **_of_claims(inputs, declared, published),
+        **_of_claims(inputs, declared),
     }
     macros = environment.get_template("macros.j2").module
     environment.globals |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
@@ -102,6 +104,7 @@ def render(inputs: Inputs) -> dict[str, str]:
     metrics = {f"claim-{anchor(name)}": claim.metric for name, claim in declared.items()}
     files.text(exports.evidence_script(families, baselines, findings, metrics), exports.EVIDENCE)
     files.text(exports.search_script(inputs.verdicts.claims, families, pages["index.html"]), exports.SEARCH)
+    published = {name: claim.value for name, claim in declared.items()}
     exports.add_exports(files, inputs.verdicts, published, cited)
     return {place: secured(text) for place, text in bundle.resolved(pages, files).items()}
 
@@ -125,6 +128,8 @@ def _environment() -> jinja2.Environment:
         "transfer_words": TRANSFER_WORDS,
         "snakemake": SNAKEMAKE,
         "size": SIZE,
+        "allowed": ALLOWED,
+        "precise": PRECISE,
         "references": references(),
         "verdict_rules": verdict_rules(),
         "metric_rules": metric_rules(),
@@ -134,10 +139,11 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _of_claims(inputs: Inputs, declared: Mapping[str, Claim], published: Mapping[str, float | None]) -> dict[str, Any]:
-    """What templates see of the claims and their verdicts; `published` holds the value in print by claim id."""
+def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
+    """What templates see of the claims and their verdicts."""
     verdicts = inputs.verdicts
     stated = verdicts.counts["article"]
+    published = {name: (claim.value, claim.unit) for name, claim in declared.items()}
     gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
     capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
     rows = [row for family in inputs.measured.values() for row in family.summary.to_dict("records")]
