@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -232,4 +232,25 @@ def _toolkit_view(name: str, verdict: Mapping[str, Any], kernel: Kernel) -> Tool
         reason=numeric.get("reason"),
         worst=case_view(worst, kernel) if isinstance(worst, Mapping) else None,
         cases=tuple(case_view(case, kernel) for case in numeric.get("cases") or []),
+    )
+
+
+@dataclass(frozen=True)
+class GateTally:
+    """How many kernels there are, and how many pass the static gate, pass the numerical one, and fail either."""
+
+    kernels: int
+    static: int
+    numeric: int
+    failed: int
+
+
+def gate_tally(families: Iterable[Any]) -> GateTally:
+    """The gates of every kernel of some `FamilyView`s, counted."""
+    gates = [kernel.gate for family in families for kernel in family.kernels]
+    return GateTally(
+        kernels=len(gates),
+        static=sum(gate.static_passed for gate in gates),
+        numeric=sum(gate.numeric_passed for gate in gates),
+        failed=sum(gate.status == "failed" for gate in gates),
     )
