@@ -19,7 +19,6 @@ from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine import Runnable, runnable
-from gemmrepro.paper.regimes import cards_sentence, takes_sentence
 from gemmrepro.registry.requirements import requirement
 
 SHOWN = 8
@@ -115,9 +114,16 @@ def _one_gpu_model(data: Data) -> Iterator[str]:
 
 
 def _cards(data: Data) -> Iterator[str]:
-    """How far takes of the regimes agree, on one card and from card to card."""
-    for regimes in data.inputs.regimes.values():
-        yield from filter(None, (cards_sentence(regimes), takes_sentence(regimes)))
+    """How far rows of the regimes that were measured again are apart, on one card and from card to card."""
+    runs = {name: regimes.run for name, regimes in data.inputs.regimes.items()}
+    spreads = [spread for run in runs.values() for spread in (run.get("spread") or {}).values()]
+    for name, where in (("repeated", "the same card"), ("between_cards", "another card of the model")):
+        if largest := [of["largest"] for spread in spreads if (of := spread.get(name))]:
+            yield f"Measured again on {where}, sustained or in bursts, times changed by {max(largest):.1%} at most."
+    yield from _told(
+        [family for family in data.families if runs.get(family.name, {}).get("earlier")],
+        "some rows, sustained and in bursts, are of an earlier take; ratios are to their own take's baseline.",
+    )
 
 
 def _recorded(data: Data) -> Iterator[str]:
