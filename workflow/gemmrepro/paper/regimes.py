@@ -10,9 +10,8 @@ import numpy as np
 import pandas as pd
 
 from gemmrepro.core.text import listed
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
-from gemmrepro.measure.rows import Measurements, cubes, is_current
+from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
+from gemmrepro.measure.rows import Measurements, Regimes, cubes, is_current
 from gemmrepro.paper.rows import row_anchor
 
 SHOWN = (IN_TURN, SUSTAINED, BURST)
