@@ -11,8 +11,8 @@ import pytest
 from gemmrepro import registry
 from gemmrepro.measure.rows import Measurements, Regimes
 from gemmrepro.paper import limits
-from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.claims import VerdictsView
+from gemmrepro.paper.machine import highest
 from gemmrepro.paper.rows import row_view
 
 RUN = {

@@ -17,8 +17,8 @@ from gemmrepro.core.names import TOOLKIT_ORDER
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
 from gemmrepro.judge.ways import ON_ANY_GPU
 from gemmrepro.measure.rows import Measurements, Regimes, cubes, is_current, load
-from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
+from gemmrepro.paper.machine import highest
 from gemmrepro.paper.regimes import cards_sentence
 
 VERDICTS = "verdicts.json"
