@@ -237,7 +237,7 @@ def test_a_time_is_expected_to_shrink_as_the_rate_grows(tmp_path):
 
 def test_a_model_multiplies_the_published_ratio_by_the_rates(tmp_path):
     transfer = {"kind": "model", "by": {"numerator": "fp32", "denominator": "dram"}, "why": "Reuse."}
-    entry = judged(tmp_path, of_ratio(transfer=transfer, partly={"same_side_of": 1}))["ladder.x.ratio"]
+    entry = judged(tmp_path, of_ratio(transfer=transfer, same_side_of=1))["ladder.x.ratio"]
     wanted = 0.937 * (60.0 / 3000) / (38.7 / 768)
     assert entry["expected"] == pytest.approx(wanted) and entry["way"] == "model"
     assert entry["verdict"] == PARTLY  # 0.90 beside 0.372: too high, yet below 1
@@ -288,7 +288,7 @@ def test_a_transfer_without_its_rates_is_refused(tmp_path, transfer, words):
 def test_a_ratio_has_no_share_and_a_share_no_side(tmp_path):
     share = of_throughput()["transfer"]
     assert "not of a value in 'ratio'" in refused(tmp_path, of_ratio(transfer=share))
-    assert "partly.same_side_of" in refused(tmp_path, of_throughput(partly={"same_side_of": 1}))
+    assert "same_side_of" in refused(tmp_path, of_throughput(same_side_of=1))
 
 
 # An article's own arithmetic

@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from gemmrepro.core import paths, yaml_files
-from gemmrepro.judge.claim import ANYWHERE, ARTICLE
-from gemmrepro.judge.rules import NOT, PARTLY
+from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
+from gemmrepro.judge.rules import NOT, NOT_COMPARABLE, PARTLY
 from gemmrepro.paper.claims import ClaimView
 
 FILE = "mechanisms.yaml"
@@ -85,7 +85,9 @@ def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capabili
     differing = [
         claim
         for claim in claims
-        if claim.register == ARTICLE and claim.verdict in (NOT, PARTLY) and claim.id not in wrong
+        if claim.register in (ARTICLE, LINKED)
+        and claim.verdict in (NOT, NOT_COMPARABLE, PARTLY)
+        and claim.id not in wrong
     ]
     views = [
         MechanismView(cause.title, cause.text, tuple(claim for claim in differing if cause.explains(claim.id)))
