@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -25,6 +27,7 @@ from gemmrepro.judge.rules import (
     CONTRADICTORY,
     COVERED,
     NOT,
+    NOT_COMPARABLE,
     NOT_MEASURED,
     NOT_TESTABLE,
     PARTLY,
@@ -100,7 +103,7 @@ def test_verdicts_follow_the_rows(tmp_path):
     ]
     assert by["ladder.speedup.L2"] == PARTLY  # 8.0 beside 6.4: a gain, but a quarter more of it
     assert by["ladder.speedup.L4"] == REPRODUCED  # 3.2 beside 2.8
-    assert by["ladder.speedup.L5"] == PARTLY  # 1.25 beside 1.9
+    assert by["ladder.speedup.L5"] == NOT  # 1.25 beside 1.9: less than half of the gain
     assert by["ladder.order"] == REPRODUCED
     # Shares of the FMA rate: of 60 TFLOP/s here, of 38.7 there. Level 5 has 25.0 of 60 beside 16.0 of 38.7.
     by_level = [by[f"ladder.throughput.L{level}"] for level in range(1, 8)]
@@ -532,3 +535,31 @@ def test_open_gates_are_those_that_have_a_verdict_other_than_passed(tmp_path):
     found = evidence.Evidence(rows.load(tmp_path, "ladder"), gates, tmp_path)
     assert found.open_gates(["a", "b", "c", "d", "e"], "cuda13") == [("b", "failed"), ("c", "stale")]
     assert found.open_gates(["b"], "cuda12") == []
+
+
+@pytest.mark.parametrize(
+    ("ran", "opcode", "verdict"),
+    [
+        ("Memset (Device) + nvjet_sm90_hss_128x128_64x6_2x1_v_bz_NNT", "HMMA.16816.F32", NOT_COMPARABLE),
+        ("sm90_xmma_gemm_f16f16_warpgroupsize1x1x1_execute_kernel__5x_cublas", "HMMA.16816.F32", NOT_COMPARABLE),
+        ("nvjet_sm90_hss_128x128_64x6_2x1_v_bz_NNT", "HGMMA.64x64x16.F32", NOT),  # the kernel has the instruction, too
+        ("cutlass_80_tensorop_f16_s16816gemm_f16_128x128_64x4_nn_align8", "HMMA.16816.F32", NOT),
+        ("", "HMMA.16816.F32", NOT),  # what ran is not recorded
+    ],
+)
+def test_a_ratio_to_an_instruction_that_the_articles_gpu_lacks_is_not_comparable(tmp_path, ran, opcode, verdict):
+    """Decided by the recorded name of the library's kernel and by the machine code of the article's."""
+    world = World(tmp_path, families=("ada", "ceilings"), sizes=(4096,), instructions={opcode: 8, "EXIT": 1}).write()
+    path = world.measure / "ada" / "run.json"
+    run = json.loads(path.read_text())
+    path.write_text(json.dumps({**run, "baseline_kernels": {"cublas.gemm fp16 4096": ran}}))
+    of = [claim for claim in claims.load(("ada",)) if claim.id == "ada.ratio.3_1"]
+    folders = (world.measure, world.gates, world.build)
+    (entry,) = judging.judge_all(*folders, ("ada",), lambda families: of).as_json()["claims"]
+    assert entry["verdict"] == verdict, entry["explanation"]
+    if verdict == NOT_COMPARABLE:
+        assert "cuBLAS multiplies with wgmma here, which the RTX 4090 lacks" in entry["explanation"]
+        said = r"is (\S+) times the published one.*?: (\S+) is the inst.*?; (\S+) is the.*?; (\S+) is the"
+        parts = re.search(said, entry["explanation"])
+        whole, *factors = map(float, parts.groups())
+        assert math.prod(factors) == pytest.approx(whole, rel=0.02) and factors[0] == pytest.approx(600 / 850, rel=0.01)

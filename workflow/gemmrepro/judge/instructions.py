@@ -44,16 +44,17 @@ _INSTRUCTIONS = (
 
 def not_comparable(claim: Claim, readings: Readings, evidence: Evidence) -> str:
     """Why a ratio below the published one compares different instructions, as sentences; '' where it does not."""
-    chip = chips.of_article(claim.hardware)
-    if claim.metric != "ratio" or chip is None or readings.judged.value.value >= published(claim):
+    if claim.metric != "ratio" or readings.judged.value.value >= published(claim):
         return ""
+    chip = chips.of_article(claim.hardware)
     kernel, row = registry.kernel(claim.compute["kernel"]), _row(readings, evidence)
     key = place(str(row["baseline"]), kernel.problem, shape_of(kernel.compute.op, claim.compute["n"]))
     ran = str((evidence.measured.run.get("baseline_kernels") or {}).get(key, ""))
     build = evidence.build(kernel.id, readings.judged.toolkit or "")
     code = build.archs.get(str(row["arch"])) if build else None
     for instruction in _INSTRUCTIONS:
-        foreign = re.search(instruction.kernels, ran) and chip.capability not in instruction.capabilities
+        lacked = chip is not None and chip.capability not in instruction.capabilities
+        foreign = lacked and re.search(instruction.kernels, ran)
         if foreign and code and not any(re.fullmatch(instruction.opcodes, opcode) for opcode in code.instructions):
             library = baseline(str(row["baseline"])).rung
             return (
