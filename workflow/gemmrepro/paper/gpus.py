@@ -17,9 +17,8 @@ from gemmrepro.core.names import TOOLKIT_ORDER
 from gemmrepro.core.text import listed
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
 from gemmrepro.judge.ways import ON_ANY_GPU
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.regimes.rules import BURST, SUSTAINED
-from gemmrepro.measure.rows import Measurements, cubes, is_current, load
+from gemmrepro.measure.regimes import BURST, SUSTAINED
+from gemmrepro.measure.rows import Measurements, Regimes, cubes, is_current, load
 from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
 from gemmrepro.paper.machine import highest
 
