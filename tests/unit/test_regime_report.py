@@ -252,8 +252,8 @@ def test_tables_say_what_is_the_best_with_its_interval_or_that_nothing_is():
     in_turn, regimes = measured()
     (line,) = lines(in_turn, regimes)
     wide = replace(line, entries={name: [replace(entry, low=0.5) for entry in of] for name, of in line.entries.items()})
-    shown = {"allowed": 1.5, "precise": 0.05, "gpu": "", "machine": MachineView(), "stated": {"reproduced": 0}}
-    shown["verdicts"] = SimpleNamespace(decided=0)
+    shown = {"allowed": 1.5, "precise": 0.05, "gpu": "", "machine": MachineView(), "families": []}
+    shown |= {"verdicts": SimpleNamespace(decided=0), "stated": {"reproduced": 0}}
     environment.globals |= {**shown, "scroll": environment.get_template("macros.j2").module.scroll}
     text = environment.get_template("sections/regimes.j2").render(regimes=[line, wide])
     assert text.count("<tr>") == 1 + 2 and text.count(">none is the best<") == 3

@@ -235,22 +235,12 @@ def _toolkit_view(name: str, verdict: Mapping[str, Any], kernel: Kernel) -> Tool
     )
 
 
-@dataclass(frozen=True)
-class GateTally:
-    """How many kernels there are, and how many pass the static gate, pass the numerical one, and fail either."""
-
-    kernels: int
-    static: int
-    numeric: int
-    failed: int
-
-
-def gate_tally(families: Iterable[Any]) -> GateTally:
-    """The gates of every kernel of some `FamilyView`s, counted."""
+def gate_tally(families: Iterable[Any]) -> dict[str, int]:
+    """How many kernels some `FamilyView`s have, and how many of them pass either gate, or fail one."""
     gates = [kernel.gate for family in families for kernel in family.kernels]
-    return GateTally(
-        kernels=len(gates),
-        static=sum(gate.static_passed for gate in gates),
-        numeric=sum(gate.numeric_passed for gate in gates),
-        failed=sum(gate.status == "failed" for gate in gates),
-    )
+    return {
+        "kernels": len(gates),
+        "static": sum(gate.static_passed for gate in gates),
+        "numeric": sum(gate.numeric_passed for gate in gates),
+        "failed": sum(gate.status == "failed" for gate in gates),
+    }

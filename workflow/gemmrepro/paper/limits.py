@@ -10,8 +10,6 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
-from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.judge.rules import NOT_TESTABLE
 from gemmrepro.measure.checks.physics import CEILINGS, Ceilings, limit, sums
 from gemmrepro.measure.rows import Measurements, capability_of, select
 from gemmrepro.paper.experiments import SkippedView
@@ -155,7 +153,6 @@ def _own_kernels(data: Data) -> Iterator[str]:
             "The kernels follow the articles' descriptions, not their code, so a difference in speed may come from our "
             "implementation as well as from the hardware."
         )
-        yield "Published figures have the digits that the articles print; the articles give no intervals."
 
 
 def _tuned(data: Data) -> Iterator[str]:
@@ -238,13 +235,6 @@ def _regime(data: Data) -> Iterator[str]:
     for cache, other in (("warm", "cold"), ("cold", "warm")):
         alone = [family for family in data.products if set(family.table.caches) == {cache}]
         yield from _told(alone, f"timed with a {cache} cache only; nothing here is about a {other} one.")
-
-
-def _toolkit(data: Data) -> Iterator[str]:
-    toolkits = {toolkit for family in data.products for toolkit in family.table.toolkits}
-    for one in sorted(toolkits) if len(toolkits) > 1 else ():
-        alone = [family for family in data.products if set(family.table.toolkits) == {one}]
-        yield from _told(alone, f"compiled by {one} only.")
 
 
 def _counters(data: Data) -> Iterator[str]:
@@ -356,17 +346,6 @@ def _unfounded(data: Data) -> Iterator[str]:
         )
 
 
-def _untestable(data: Data) -> Iterator[str]:
-    """The articles' statements that this machine cannot test, each with its reason while they are few."""
-    claims = [
-        claim for claim in data.inputs.verdicts.claims if claim.register == ARTICLE and claim.verdict == NOT_TESTABLE
-    ]
-    for claim in claims[:SHOWN]:
-        yield f"Not testable here: {claim.statement} {claim.transfer_reason}"
-    if len(claims) > SHOWN:
-        yield f"{len(claims) - SHOWN} more statements are not testable here; the table of claims says why."
-
-
 def _skipped(data: Data) -> Iterator[str]:
     """What no sweep timed, kernels of one reason together."""
     entries = [
@@ -417,7 +396,6 @@ LIMITS: dict[str, Callable[[Data], Iterator[str]]] = {
     "few rounds": _rounds,
     "few samples": _few_samples,
     "one cache state": _regime,
-    "one toolkit": _toolkit,
     "no counters": _counters,
     "article's size missing": _size,
     "stale rows": _stale,
@@ -427,7 +405,6 @@ LIMITS: dict[str, Callable[[Data], Iterator[str]]] = {
     "uncommitted changes": _changed_trees,
     "experiments on a CPU": _cpu,
     "unfounded corrections": _unfounded,
-    "untestable statements": _untestable,
     "kernels not timed": _skipped,
     "no containers": _no_containers,
 }
