@@ -101,7 +101,7 @@ def constant(given: Inputs) -> Calculated:
     (kernel,), name = given.kernels, str(given.options.get("name"))
     if name == "threads":
         return Calculated(math.prod(kernel.launch(Shape.cube(given.n or 4096)).block), "threads of a block")
-    return Calculated(kernel.params[name], f"{name.upper()} of {kernel.source}")
+    return Calculated(kernel.params[name], f"{name.upper()} of the source")
 
 
 def vector_elements(given: Inputs) -> Calculated:

@@ -55,7 +55,7 @@ def test_a_counter_that_was_not_read_supports_nothing(judged):
 def test_a_quotient_by_nothing_supports_nothing(judged):
     entry = judged(counters=FMA, value="fma / (n - 4096)", least=0)
     assert entry["verdict"] == rules.NOT_MEASURED
-    assert "counters of ada.scalar, 'fma / (n - 4096)' divides by zero" in entry["explanation"]
+    assert "counters of Naive (1.0), 'fma / (n - 4096)' divides by zero" in entry["explanation"]
 
 
 def quotient(**compute: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 
@@ -147,13 +148,18 @@ def counted(number: float, build: str) -> Value:
 @pytest.mark.parametrize(
     ("counts", "least", "most", "says"),
     [
-        ((4, 4), 4, None, "reproduced: 4 of X stand in each of 2 builds, where at least 4 should"),
-        ((4, 6), 4, 6, "reproduced: 4 to 6 of X stand in each of 2 builds, where 4 to 6 should"),
-        ((3, 6), 4, None, "not reproduced: at least 4 of X should stand in every build; found 3 (sm_0)"),
-        ((4, 7), 4, 6, "found 7 (sm_1)"),
-        ((0, 0), 0, 0, "reproduced: none of X stands in any of 2 builds, as it should be"),
-        ((0, 1), 0, 0, "not reproduced: none of X should stand in every build; found 1 (sm_1)"),
-        ((5,), 4, None, "reproduced: 5 of X stand in the build for sm_0"),
+        ((4, 4), 4, None, "reproduced: the instruction X stands 4 times in each of 2 builds, where at least 4 should"),
+        ((4, 6), 4, 6, "reproduced: the instruction X stands 4 to 6 times in each of 2 builds, where 4 to 6 should"),
+        (
+            (3, 6),
+            4,
+            None,
+            "not reproduced: at least 4 of the instruction X should stand in every build",
+        ),
+        ((4, 7), 4, 6, "there are 7 (sm_1)"),
+        ((0, 0), 0, 0, "reproduced: none of 2 builds has an instruction X, as it should be"),
+        ((0, 1), 0, 0, "not reproduced: none of the instruction X should stand in every build; there are 1 (sm_1)"),
+        ((5,), 4, None, "reproduced: the instruction X stands 5 times in the build for sm_0"),
     ],
 )
 def test_counts_of_instructions(counts, least, most, says):
@@ -197,7 +203,7 @@ def test_a_quotient_against_a_range(one, least, most, kind):
 
 
 def point(middle: float, low: float, high: float, **more) -> PointValue:
-    return PointValue("k, cuda12", middle, low, high, "u", (), "k 64", **more)
+    return PointValue("k, cuda12", middle, low, high, "u", (), point="k 64", **more)
 
 
 @pytest.mark.parametrize(
@@ -240,20 +246,26 @@ def test_bounds_in_words(compute, words):
 
 def test_points_are_described_with_their_published_values_or_as_a_range():
     near = {"value": "ms", "kernel": "k", "by": ["n"], "near": 0.1}
+    said = partial(experiments.describe, meaning="time", machine="a GPU")
     pair = [point(2, 2, 2, published=2.0), point(4, 4, 4, published=8.0)]
-    assert experiments.describe(pair, 0, near) == (
-        "ms of k is within 10 % of the published value at 1 of 2 points: "
+    assert said(pair, 0, near) == (
+        "Time, for k on a GPU: within 10 % of the published value at 1 of 2 points: "
         "2.00 (published 2.00) at k 64; 4.00 (published 8.00) at k 64"
     )
     carried = [point(2, 2, 2, published=4.0, expected=2.0)]
-    assert "of the expected value at 1 of 1 points: 2.00 (published 4.00, expected here 2.00)" in experiments.describe(
-        carried, 0, near
-    )
-    assert experiments.describe(pair, 0, {"value": "ms", "kernel": "k", "by": ["n"]}).startswith("ms of k is 2.00 (")
+    assert "of the expected value at 1 of 1 points: 2.00 (published 4.00, expected here 2.00)" in said(carried, 0, near)
+    assert "on a GPU: 2.00 (" in said(pair, 0, {"value": "ms", "kernel": "k", "by": ["n"]})
     many = [point(float(x), x, x) for x in range(1, 8)]
-    text = experiments.describe(many, 1, {"value": "ms", "kernel": "k", "most": 1})
+    text = said(many, 1, {"value": "ms", "kernel": "k", "most": 1})
     assert "at most 1 at 1 of 7 points, from 1.00 (k 64) to 7.00 (k 64); not so at k 64: 2.00" in text
     assert text.count("k 64: ") == 4 and text.endswith(" and 2 more; at 1 more neither errs at all")
+    over = {"value": "ms", "kernel": "k", "over": "cublas.gemm", "over_where": {"n": 8}, "least": 2}
+    assert (
+        said(pair[:1], 0, over)
+        == "Time: 2.00 u times that of cuBLAS (n 8) for k (k 64) on a GPU; the rule wants at least 2"
+    )
+    flag = partial(experiments.describe, meaning="1: it was refused; 0: not", machine="a GPU")
+    assert flag([point(1, 1, 1)], 0, {"kernel": "k", "least": 1}) == "It was refused: yes for k (k 64) on a GPU"
 
 
 # Arithmetic

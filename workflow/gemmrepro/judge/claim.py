@@ -90,7 +90,7 @@ class Claim:
     @property
     def figure_with_unit(self) -> str:
         """``309 GFLOP/s``; a quotient and a count have no unit."""
-        return self.figure + ("" if self.unit in ("ratio", "count") else f" {self.unit}")
+        return self.figure + ("" if self.unit in ("ratio", "count", "") else f" {self.unit}")
 
     @property
     def hardware(self) -> str:

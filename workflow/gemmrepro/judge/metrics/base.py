@@ -241,12 +241,16 @@ class FigureMetric:
     def describe(self, claim: Claim, values: Sequence[Value], machine: str) -> str:
         """What was published and what was measured, as a sentence without its full stop."""
         value = values[0]
+        measured = f"{value.text()} on {machine}, {value.name} ({value.conditions})"
+        if value.took:
+            took = f"{claim.compute['kernel']} takes {value.took}"
+            measured = f"{took} on {machine} ({value.conditions}): ratio {value.text()}"
         if not claim.published:
-            return f"Measured {value.text()} on {machine} ({value.conditions})"
-        return (
-            f"Published {claim.figure_with_unit}{on_hardware(claim)}; measured {value.text()} on {machine} "
-            f"({value.conditions}), {difference(value.value, published(claim))}"
-        )
+            return measured if value.took else f"Measured {measured}"
+        figure, off = f"{claim.figure_with_unit}{on_hardware(claim)}", difference(value.value, published(claim))
+        if value.took:
+            return f"{measured}; published {figure}, {off}"
+        return f"Published {figure}; measured {measured}, {off}"
 
     def tuned_note(self, claim: Claim, evidence: Evidence, judged: Reading) -> str:
         """A sentence on the claim's kernel with tuned constants; '' for a metric that tuning does not affect."""

@@ -87,8 +87,8 @@ class CalculatedFigure(FigureMetric):
         )
         result = _call(claim, given)
         unit = claim.unit or compute.get("unit", "")
-        where = f"{', '.join(compute['kernels'])}, {compute['arch']}, {toolkit}" if kernels else compute["function"]
-        label = f"{where}: {result.working}" if result.working else where
+        where = f"{', '.join(compute['kernels'])}, {compute['arch']}, {toolkit}" if kernels else ""
+        label = ": ".join(filter(None, (where, result.working)))
         sources = [f"results/build/{toolkit}/{kernel.id}.json#archs.{compute['arch']}" for kernel in kernels]
         source = (f"kernels/{claim.family}/{FILE}: {compute['function']}", *sources)
         number = float(result.value)
@@ -104,7 +104,7 @@ class CalculatedFigure(FigureMetric):
         shown = value.text()
         if value.value.is_integer():
             shown = shown.replace(format_number(value.value), as_published(value.value), 1)
-        text = f"Calculated {shown} ({value.label})"
+        text = f"Calculated {shown}" + (f" ({value.label})" if value.label else "")
         if claim.tolerance is not None:
             text += f"; published {claim.figure_with_unit}: {difference(value.value, published(claim))}"
         return f"{text}, {verdict.reason}. No GPU was used."

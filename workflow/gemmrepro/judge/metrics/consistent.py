@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, Verdict, difference
 
 _CELLS = ("article", "system", "metric", "n", "d", "dtype", "table", "hardware")
 """The keys that pick a published row."""
+
+_TIMES = "\N{MULTIPLICATION SIGN}"
 
 _RELATIONS = ("equals", "below", "above")
 
@@ -108,17 +111,14 @@ class Consistent(FigureMetric):
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         cases = _cases(claim)
         case = max(cases, key=_Case.strain)
-        names = [f"{name} = {_shown(number)}" for name, number in case.values.items()]
         relation, text = _relation(claim)
         signs = relation == "equals" and case.other and case.value / case.other > 0
         off = f", {difference(case.value, case.other)}" if signs else ""
         beside = f", {'' if case.holds else 'not '}{relation} " if relation != "equals" else ", beside "
-        among = f"Of {len(cases)} cases, where it is furthest off: with" if len(cases) > 1 else "With"
-        return (
-            f"{among} {', '.join(names)}: {claim.compute['expect']} is {format_number(case.value, 5)}{beside}{text}"
-            f"{'' if text == _shown(case.other) else f' = {_shown(case.other)}'}{off}: {verdict.reason}. "
-            "Nothing was measured."
-        )
+        among = f"Of {len(cases)} cases the one that is furthest off: " if len(cases) > 1 else ""
+        left = _worked_out(str(claim.compute["expect"]), case.value, case.values)
+        right = _worked_out(text, case.other, case.values)
+        return f"{among}{left}{beside}{right}{off}: {verdict.reason}. Nothing was measured."
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
         return [Exhibit(readings.judged.value, static=True)]
@@ -186,6 +186,14 @@ def _cases(claim: Claim) -> list[_Case]:
 def _relation(claim: Claim) -> tuple[str, str]:
     """``equals``, ``below`` or ``above``, and the expression on its other side."""
     return next((word, str(claim.compute[word])) for word in _RELATIONS if word in claim.compute)
+
+
+def _worked_out(expression: str, result: float, values: Mapping[str, float]) -> str:
+    """An expression with its numbers in it, and what it makes: ``309 / 0.013 = 23,769``."""
+    text = re.sub(r"(?<![\w.])[A-Za-z_]\w*", lambda found: _shown(values[found[0]]), expression)
+    text = re.sub(r"(?<![\d.,])\d{4,}(?![\d.])", lambda found: f"{int(found[0]):,}", text)
+    text = text.replace("**", "^").replace("*", _TIMES)
+    return text if text == _shown(result) else f"{text} = {format_number(result, 5)}"
 
 
 def _shown(value: float) -> str:

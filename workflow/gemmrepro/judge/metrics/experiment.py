@@ -45,6 +45,7 @@ _COMPUTE_KEYS = {
     "above": {"type": "number"},
     "least": {"type": "number"},
     "most": {"type": "number"},
+    "unit": {"type": "string", "description": "of a column whose rows have several"},
     "by": {
         "description": (
             "columns in which the published rows give the points, one value each; `{d}` in `kernel` is the row's d. "
@@ -139,10 +140,11 @@ class ExperimentColumn(FigureMetric):
         machine = self.machine(claim, evidence) or "this machine"
         if claim.tolerance is None:
             values = _expected_points(claim, readings)
-            text = describe(values, readings.judged.exact, claim.compute)
+            column = _results(claim, evidence).experiment.column(claim.compute["value"])
+            text = describe(values, readings.judged.exact, claim.compute, column.meaning, machine)
             carried = f" {_carried(claim, readings)}." if readings.carried is not None else ""
             open_yet = f" {_crossing(values, claim)}" if verdict.kind == UNDECIDED else ""
-            return f"On {machine} {text}.{open_yet}{carried}{gate_note(claim, evidence, readings.judged.toolkit)}"
+            return f"{text}.{open_yet}{carried}{gate_note(claim, evidence, readings.judged.toolkit)}"
         value = readings.judged.value
         text = f"Published {claim.figure_with_unit}{on_hardware(claim)}; measured {value.text()} on {machine}"
         text += f" ({value.label})" if value.label else ""

@@ -21,6 +21,7 @@ from gemmrepro.judge.metrics.base import (
     unknown_kernels,
 )
 from gemmrepro.judge.rules import Verdict, judge_counts
+from gemmrepro.judge.wording import opcodes, sentence
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,10 @@ class Opcodes(FigureMetric):
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
         counts = [value for reading in (readings.judged, *readings.others) for value in reading.values]
         compute = claim.compute
-        return judge_counts(counts, compute["pattern"], compute.get("least", 1), compute.get("most"))
+        return judge_counts(counts, opcodes(compute["pattern"]), compute.get("least", 1), compute.get("most"))
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
-        return f"{verdict.reason[0].upper()}{verdict.reason[1:]}."
+        return f"{sentence(verdict.reason)}."
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
         """One count stands for all targets: that of the GPU at hand, or else the smallest."""

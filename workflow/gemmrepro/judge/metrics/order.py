@@ -11,6 +11,7 @@ from gemmrepro.judge.evidence import Evidence, Value
 from gemmrepro.judge.metrics.base import AT_SIZE, TEXT, FigureMetric, Problem, Readings, gate_note, read_toolkits
 from gemmrepro.judge.metrics.rows import KernelMetric
 from gemmrepro.judge.rules import Verdict, judge_order
+from gemmrepro.judge.wording import sentence
 
 
 @dataclass(frozen=True)
@@ -50,4 +51,4 @@ class Order(FigureMetric):
         values = ", ".join(f"{value.name} {value.text()}" for value in readings.judged.values)
         where = self.machine(claim, evidence) or "this machine"
         note = gate_note(claim, evidence, readings.judged.toolkit)
-        return f"Measured on {where}: {values}. {verdict.reason[0].upper()}{verdict.reason[1:]}.{note}"
+        return f"Measured on {where}: {values}. {sentence(verdict.reason)}.{note}"

@@ -27,6 +27,7 @@ from gemmrepro.judge.metrics.base import (
     read_toolkits,
     unit_of,
 )
+from gemmrepro.judge.wording import duration
 from gemmrepro.measure.rows import row_key
 from gemmrepro.operations import operation
 from gemmrepro.registry.ladders import is_tuned, twins
@@ -156,6 +157,13 @@ class BaselineRatio(TunableMetric):
     """Time of the baseline over time of the kernel, from their paired samples."""
 
     claim_schema = QUOTIENT
+
+    def of_kernel(self, kernel: str, claim: Claim, evidence: Evidence, toolkit: str) -> Value:
+        row = evidence.row(kernel, claim.compute["n"], claim.cache, toolkit)
+        require(row, "median_us", "baseline_median_us")
+        took, library = duration(row["median_us"]), evidence.library(row["baseline"])
+        took += f" where {library} takes {duration(row['baseline_median_us'])}"
+        return replace(super().of_kernel(kernel, claim, evidence, toolkit), took=took)
 
     def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
         require(row, "ratio", "ratio_ci_low", "ratio_ci_high")

@@ -41,11 +41,9 @@ class SourceLength(FigureMetric):
         return judge_range(readings.judged.value.value, claim.compute["least"], claim.compute["most"])
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
-        kernel, over = _files(claim)
-        lines = (
-            f"{kernel.name} has {source_lines.of_file(kernel)} lines of code, {over.name} {source_lines.of_file(over)}"
-        )
-        return f"{lines}: {format_number(readings.judged.value.value)} times as many, {verdict.reason}."
+        lines, over = (source_lines.of_file(path) for path in _files(claim))
+        counted = f"{claim.compute['kernel']} has {lines} lines of code, {claim.compute['over']} {over}"
+        return f"{counted}: {format_number(readings.judged.value.value)} times as many, {verdict.reason}."
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
         return [Exhibit(readings.judged.value, static=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import pandas as pd
@@ -13,6 +13,7 @@ from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import AT_SIZE, PUBLISHED_QUOTIENT, TEXT, FigureMetric, Readings
 from gemmrepro.judge.metrics.rows import require
 from gemmrepro.judge.rules import Verdict, judge_faster
+from gemmrepro.judge.wording import duration
 from gemmrepro.measure.rows import row_key
 
 
@@ -37,8 +38,10 @@ class Speedup(FigureMetric):
         compute = claim.compute
         fast, slow = (evidence.row(compute[key], compute["n"], claim.cache, toolkit) for key in ("kernel", "over"))
         label = f"{compute['kernel']} over {compute['over']}, {compute['n']}, {claim.cache}, {toolkit}"
-        quotient = speedup_through_baseline if "through" in compute else speedup
-        return (quotient(fast, slow, label),)
+        if "through" in compute:
+            return (speedup_through_baseline(fast, slow, label),)
+        took = f"{duration(fast['median_us'])} where {compute['over']} takes {duration(slow['median_us'])}"
+        return (replace(speedup(fast, slow, label), took=took),)
 
 
 @dataclass(frozen=True)
@@ -58,8 +61,10 @@ class Faster(Speedup):
 
     def describe(self, claim: Claim, values: Sequence[Value], machine: str) -> str:
         (value,) = values
-        compared = f"{claim.compute['kernel']} is {value.text()} times as fast as {claim.compute['over']}"
-        return f"Measured on {machine}: {compared} ({value.conditions})"
+        kernel, over, value_text = claim.compute["kernel"], claim.compute["over"], value.text()
+        if value.took:
+            return f"{kernel} takes {value.took} on {machine} ({value.conditions}): {value_text} times as fast"
+        return f"{kernel} is {value_text} times as fast as {over} on {machine} ({value.conditions})"
 
 
 def speedup(row: pd.Series, over: pd.Series, label: str) -> Value:
