@@ -100,4 +100,5 @@ class Claim:
     @property
     def of_two(self) -> bool:
         """Whether its figure is the quotient of two published rows."""
-        return len(self.published) > 1 and "by" not in self.compute and self.metric not in ("order", "consistent")
+        several = len(self.published) > 1 and self.tolerance is not None and "by" not in self.compute
+        return several and self.metric not in ("order", "consistent")

@@ -221,13 +221,3 @@ def judge_bounds(value: float, bounds: Mapping[str, float]) -> Verdict:
         words = f"exactly {least:g}"
     inside = least <= value <= most
     return Verdict(REPRODUCED if inside else NOT, f"{words}, as stated" if inside else f"not {words}")
-
-
-def judge_range(value: float, least: float, most: float) -> Verdict:
-    """A quotient against the range that a claim states for it; on its side of 1, within FACTOR, it is PARTLY right."""
-    wanted = f"{format_number(least)} to {format_number(most)} times as many"
-    if least <= value <= most:
-        return Verdict(REPRODUCED, f"{wanted}, as stated")
-    if (value < 1) == (most <= 1) and least / FACTOR <= value <= most * FACTOR:
-        return Verdict(PARTLY, f"not {wanted}, but {'fewer' if value < 1 else 'more'} all the same")
-    return Verdict(NOT, f"not {wanted}")

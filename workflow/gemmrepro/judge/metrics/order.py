@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, Value
-from gemmrepro.judge.metrics.base import AT_SIZE, TEXT, FigureMetric, Problem, Readings, gate_note, read_toolkits
+from gemmrepro.judge.metrics.base import AT_SIZE, TEXT, FigureMetric, Problem, Readings, gate_note
 from gemmrepro.judge.metrics.rows import KernelMetric
 from gemmrepro.judge.rules import Verdict, judge_order
 from gemmrepro.judge.wording import sentence
@@ -26,9 +26,7 @@ class Order(FigureMetric):
         kernels = {"type": "array", "minItems": 2, "uniqueItems": True, "items": TEXT}
         return {
             "required": ["of", "kernels", "n"],
-            "properties": {"of": {"enum": list(self.quantities)}, "counter": TEXT, "kernels": kernels, **AT_SIZE},
-            "if": {"properties": {"of": {"const": "counter"}}},
-            "then": {"required": ["counter"]},
+            "properties": {"of": {"enum": list(self.quantities)}, "kernels": kernels, **AT_SIZE},
         }
 
     def check(self, claim: Claim) -> list[Problem]:
@@ -36,9 +34,6 @@ class Order(FigureMetric):
         if len(claim.compute["kernels"]) != len(claim.published):
             problems.append(Problem("compute.kernels", "one kernel for each published row is needed"))
         return problems
-
-    def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        return read_toolkits(self, claim, evidence, any_toolkit=claim.compute["of"] == "counter")
 
     def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
         quantity = self.quantities[claim.compute["of"]]

@@ -22,9 +22,7 @@ from gemmrepro.judge.metrics.base import (
     FigureMetric,
     Problem,
     Reading,
-    Readings,
     kernels_of,
-    read_toolkits,
     unit_of,
 )
 from gemmrepro.judge.wording import duration
@@ -103,22 +101,12 @@ class TunableMetric(KernelMetric):
 
 @dataclass(frozen=True)
 class Throughput(TunableMetric):
-    """Operations per second of a launch."""
+    """Operations or bytes per second of a launch, by the unit."""
 
     claim_schema = FIGURE
 
     def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
-        return rate(row, "tflops", unit, label)
-
-
-@dataclass(frozen=True)
-class Bandwidth(KernelMetric):
-    """Bytes per second of a launch."""
-
-    claim_schema = FIGURE
-
-    def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
-        return rate(row, "gbps", unit, label)
+        return rate(row, "gbps" if "B/s" in unit else "tflops", unit, label)
 
 
 def rate(row: pd.Series, column: str, unit: str, label: str) -> Value:
@@ -198,41 +186,3 @@ class CeilingShare(KernelMetric):
         value, low, high = (part / ceiling.value for part in (reached.value, reached.ci_low, reached.ci_high))
         label = f"{label}, of {format_number(ceiling.value)} {ceiling.unit}"
         return Value(label, value, low, high, "ratio", (*reached.sources, ceiling.key))
-
-
-@dataclass(frozen=True)
-class Counter(KernelMetric):
-    """A hardware counter of one launch, over that of `over` if given; it may have been read for one toolkit only."""
-
-    of_rows = False
-    claim_schema = QUOTIENT
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        keys = {"kernel": TEXT, "over": TEXT, "counter": TEXT, **AT_SIZE}
-        return {"required": ["kernel", "counter", "n"], "properties": keys}
-
-    def check(self, claim: Claim) -> list[Problem]:
-        problems = super().check(claim)
-        if len(claim.published) > 1 and "over" not in claim.compute:
-            problems.append(Problem("compute.over", "is missing: a quotient of two rows has two kernels"))
-        return problems
-
-    def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
-        value = self.of_kernel(claim.compute["kernel"], claim, evidence, toolkit)
-        if "over" not in claim.compute:
-            return (value,)
-        over = self.of_kernel(claim.compute["over"], claim, evidence, toolkit)
-        if not over.value:
-            raise NotMeasured(f"{claim.compute['over']} counted none of {claim.compute['counter']}")
-        quotient = value.value / over.value
-        label = f"{claim.compute['kernel']} over {claim.compute['over']}, {claim.compute['n']}, {toolkit}"
-        return (Value(label, quotient, quotient, quotient, "ratio", (*value.sources, *over.sources)),)
-
-    def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        return read_toolkits(self, claim, evidence, any_toolkit=True)
-
-    def of_kernel(self, kernel: str, claim: Claim, evidence: Evidence, toolkit: str) -> Value:
-        return evidence.counter(
-            kernel, claim.compute["n"], claim.compute["counter"], toolkit, unit_of(claim, self.unit)
-        )
