@@ -16,7 +16,6 @@ import pytest
 from synthetic import LEVELS, World, stand_in
 
 from gemmrepro import registry
-from gemmrepro.core import paths
 from gemmrepro.core.names import COMMAND
 from gemmrepro.core.paths import ROOT
 from gemmrepro.judge import claims, evidence, judging, metrics, rules
@@ -252,15 +251,6 @@ def test_a_change_of_clock_cancels_in_a_quotient_through_the_baseline():
         metrics.speedup_through_baseline(fast, slow.replace("cublas.gemm", "cuda.memcpy"), "x")
 
 
-def test_loads_are_read_off_the_main_loop():
-    code = (
-        "LDG.E R1, [R2] ; LDG.E.128.CONSTANT R4, [R2] ;\n LDGSTS.E [R1], [R2] ; FFMA R0, R1, R2, R0 ;\n FFMA.FTZ R0 ;"
-    )
-    assert metrics.loads_per_k(code) == 1.0
-    assert metrics.loads_per_k("FFMA R0 ;") is None
-    assert metrics.loads_per_k("") is None
-
-
 def test_every_kernel_of_the_claims_is_in_the_synthetic_world():
     named = {kernel for claim in claims.load(("ladder",)) for kernel in claim.kernels}
     probes = {kernel for kernel in named if kernel.startswith("ceilings.")}
@@ -351,11 +341,11 @@ def judged_one(world: World, claim: claims.Claim) -> dict:
 @pytest.mark.parametrize(
     ("compute", "verdict", "word"),
     [
-        ({"pattern": r"HGMMA\.64x64x16\..*", "least": 4}, REPRODUCED, "4 of"),
+        ({"pattern": r"HGMMA\.64x64x16\..*", "least": 4}, REPRODUCED, "stands 4 times"),
         ({"pattern": r"HGMMA\.64x64x16\..*", "least": 5}, NOT, "at least 5"),
         ({"pattern": r"UTMALDG\..*"}, REPRODUCED, "each of 5 builds"),
         ({"pattern": "HGMMA"}, NOT, "at least 1"),  # the whole opcode must match
-        ({"pattern": r"LDG(\..*)?", "least": 0, "most": 0}, REPRODUCED, "none of"),
+        ({"pattern": r"LDG(\..*)?", "least": 0, "most": 0}, REPRODUCED, "has an instruction ldg, as it should be"),
         ({"pattern": r"HGMMA\..*", "least": 1, "most": 2}, NOT, "1 to 2"),
     ],
 )
@@ -378,27 +368,6 @@ def test_machine_code_that_was_not_built_or_failed_its_gate_shows_nothing(tmp_pa
     for path in world.build.rglob("*.json"):
         path.unlink()
     assert judged_one(world, claim)["verdict"] == NOT_MEASURED
-
-
-@pytest.mark.parametrize(
-    ("code", "verdict", "word"),
-    [
-        ("a = 1\n" * 3, REPRODUCED, "0.750 times as many, 0.700 to 0.800"),
-        ("a = 1\n" * 2, PARTLY, "fewer all the same"),
-        ("a = 1\n" * 4, NOT, "1.00 times as many, not 0.700 to 0.800"),
-        ("a = 1\n" * 5, NOT, "has 5 lines of code"),
-    ],
-)
-def test_lengths_of_sources_are_judged_by_their_lines(tmp_path, monkeypatch, code, verdict, word):
-    (tmp_path / "x.py").write_text(f'"""A docstring."""\n\n{code}')
-    (tmp_path / "x.cu").write_text("// a comment\n\nint a;\nint b;\nint c;\nint d;\n")
-    sources = {"hopper.a": tmp_path / "x.py", "hopper.b": tmp_path / "x.cu"}
-    monkeypatch.setattr(registry, "kernel", lambda name: SimpleNamespace(source_path=sources[name]))
-    monkeypatch.setattr(paths, "KERNELS_DIR", tmp_path / "kernels")
-    claim = without_figure(tmp_path, metric="lines", kernel="hopper.a", over="hopper.b", least=0.7, most=0.8)
-    entry = judging.judge(claim, NOTHING_MEASURED).as_json()
-    assert entry["verdict"] == verdict and word in entry["explanation"]
-    assert entry["measured"][0]["from"] == ["x.py", "x.cu"]
 
 
 def test_what_the_gpu_cannot_run_is_not_measured_for_what_it_needs_and_its_machine_code_still_counts(tmp_path):
