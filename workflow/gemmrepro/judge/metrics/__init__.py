@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from gemmrepro.judge.metrics.base import (
     Exhibit,
-    Metric,
+    FigureMetric,
     OtherToolkitsOnly,
     Problem,
     Reading,
@@ -36,7 +36,6 @@ from gemmrepro.judge.metrics.untestable import Untestable
 __all__ = [
     "METRICS",
     "Exhibit",
-    "Metric",
     "OtherToolkitsOnly",
     "Problem",
     "Reading",
@@ -61,7 +60,7 @@ _RATIO = BaselineRatio(
 )
 _ORDERED: tuple[KernelMetric, ...] = (_THROUGHPUT, _RATIO)
 
-_METRICS: tuple[Metric, ...] = (
+_METRICS: tuple[FigureMetric, ...] = (
     _THROUGHPUT,
     Duration("time", "ms", "The median time of a launch of `kernel` lies within the tolerance of the published time."),
     BaselineThroughput(
@@ -124,7 +123,7 @@ _METRICS: tuple[Metric, ...] = (
     Untestable("none", "", "No run here can measure it; the claim's transfer says why."),
 )
 
-METRICS: Mapping[str, Metric] = {metric.word: metric for metric in _METRICS}
+METRICS: Mapping[str, FigureMetric] = {metric.word: metric for metric in _METRICS}
 
 
 def metric_rules() -> list[tuple[str, str]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.build.record import MachineCode
@@ -15,7 +13,6 @@ from gemmrepro.judge.calculation import FILE, Calculated, Inputs, calculation
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import (
-    TEXT,
     Exhibit,
     FigureMetric,
     Problem,
@@ -37,25 +34,7 @@ class CalculatedFigure(FigureMetric):
     Of kernels without `arch` it reads hardware counters.
     """
 
-    claim_schema = "calculated"
     way = "count"
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        number = {"type": "number"}
-        size = {"type": "integer", "minimum": 1}
-        keys = {
-            "function": {**TEXT, "description": "a public function of the family's calculations.py"},
-            "kernels": {"type": "array", "minItems": 1, "uniqueItems": True, "items": TEXT},
-            "arch": {
-                "type": "string",
-                "pattern": "^sm_[0-9]+[a-z]?$",
-                "description": "whose machine code is read; without it, hardware counters",
-            },
-            **{"n": size, "d": size, "least": number, "most": number, "unit": {"type": "string"}},
-            "options": {"type": "object", "additionalProperties": {"type": ["number", "string", "array"]}},
-        }
-        return {"required": ["function"], "properties": keys, "dependentRequired": {"arch": ["kernels"]}}
 
     def check(self, claim: Claim) -> list[Problem]:
         problems = unknown_kernels(claim, kernels_of(claim.family))

@@ -11,7 +11,7 @@ from gemmrepro.core.text import as_published, format_number
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, Value
 from gemmrepro.judge.expressions import evaluate, names_in
-from gemmrepro.judge.metrics.base import TEXT, Exhibit, FigureMetric, Problem, Reading, Readings
+from gemmrepro.judge.metrics.base import Exhibit, FigureMetric, Problem, Reading, Readings
 from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, Verdict, difference
 
 _CELLS = ("article", "system", "metric", "n", "d", "dtype", "table", "hardware")
@@ -26,41 +26,7 @@ _RELATIONS = ("equals", "below", "above")
 class Consistent(FigureMetric):
     """An expression of named published rows, compared with another one: equal within the tolerance, below or above."""
 
-    claim_schema = "consistent"
     way = "consistent"
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        rows = {
-            "description": "published rows by the names that the expressions use; n and d are those of the rows",
-            "type": "object",
-            "minProperties": 1,
-            "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": {"enum": ["n", "d"]}},
-            "additionalProperties": {"$ref": "#/$defs/picked"},
-        }
-        each = {
-            "description": "cases, all of which must hold: what each adds to every row, or by name to one of them",
-            "type": "array",
-            "minItems": 2,
-            "items": {
-                "type": "object",
-                "minProperties": 1,
-                "properties": {cell: {"$ref": f"#/$defs/picked/properties/{cell}"} for cell in _CELLS},
-                "additionalProperties": {"$ref": "#/$defs/picked"},
-            },
-        }
-        expression = {"type": ["string", "number"], "minLength": 1}
-        relations = {word: {**expression, "description": f"what `expect` {word}"} for word in _RELATIONS}
-        return {
-            "required": ["rows", "expect"],
-            "properties": {
-                "rows": rows,
-                "each": each,
-                "expect": {**TEXT, "description": "numbers, names, + - * / ** ( )"},
-                **relations,
-            },
-            "oneOf": [{"required": [word]} for word in _RELATIONS],
-        }
 
     def check(self, claim: Claim) -> list[Problem]:
         problems = []

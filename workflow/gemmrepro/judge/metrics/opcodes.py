@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import (
-    STATIC,
-    TEXT,
     Exhibit,
     FigureMetric,
     Problem,
@@ -28,18 +24,7 @@ from gemmrepro.judge.wording import opcodes, sentence
 class Opcodes(FigureMetric):
     """Instructions whose whole opcode matches `pattern`, counted for each target. Builds by any toolkit count."""
 
-    claim_schema = STATIC
     way = "count"
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        keys = {
-            "kernel": TEXT,
-            "pattern": {"type": "string", "minLength": 1, "format": "regex"},
-            "least": {"type": "integer", "minimum": 0, "description": "1 if it is not given"},
-            "most": {"type": "integer", "minimum": 0},
-        }
-        return {"required": ["kernel", "pattern"], "properties": keys}
 
     def check(self, claim: Claim) -> list[Problem]:
         # Any family's: a build record needs no measurement.

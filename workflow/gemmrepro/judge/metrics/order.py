@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, Value
-from gemmrepro.judge.metrics.base import AT_SIZE, TEXT, FigureMetric, Problem, Readings, gate_note
+from gemmrepro.judge.metrics.base import FigureMetric, Problem, Readings, gate_note
 from gemmrepro.judge.metrics.rows import KernelMetric
 from gemmrepro.judge.rules import Verdict, judge_order
 from gemmrepro.judge.wording import sentence
@@ -19,15 +18,6 @@ class Order(FigureMetric):
     """The published order of `kernels` by one of `quantities`."""
 
     quantities: Mapping[str, KernelMetric] = field(default_factory=dict)
-    claim_schema: ClassVar[str] = "order"
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        kernels = {"type": "array", "minItems": 2, "uniqueItems": True, "items": TEXT}
-        return {
-            "required": ["of", "kernels", "n"],
-            "properties": {"of": {"enum": list(self.quantities)}, "kernels": kernels, **AT_SIZE},
-        }
 
     def check(self, claim: Claim) -> list[Problem]:
         problems = super().check(claim)

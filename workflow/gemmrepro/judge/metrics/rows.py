@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pandas as pd
 
@@ -15,10 +14,6 @@ from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import (
-    AT_SIZE,
-    FIGURE,
-    QUOTIENT,
-    TEXT,
     FigureMetric,
     Problem,
     Reading,
@@ -103,8 +98,6 @@ class TunableMetric(KernelMetric):
 class Throughput(TunableMetric):
     """Operations or bytes per second of a launch, by the unit."""
 
-    claim_schema = FIGURE
-
     def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
         return rate(row, "gbps" if "B/s" in unit else "tflops", unit, label)
 
@@ -120,8 +113,6 @@ def rate(row: pd.Series, column: str, unit: str, label: str) -> Value:
 @dataclass(frozen=True)
 class Duration(KernelMetric):
     """Median time of a launch, in ``s``, ``ms`` or ``us``."""
-
-    claim_schema = FIGURE
 
     def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
         require(row, "median_us", "ci_low_us", "ci_high_us")
@@ -144,8 +135,6 @@ class BaselineThroughput(KernelMetric):
 class BaselineRatio(TunableMetric):
     """Time of the baseline over time of the kernel, from their paired samples."""
 
-    claim_schema = QUOTIENT
-
     def of_kernel(self, kernel: str, claim: Claim, evidence: Evidence, toolkit: str) -> Value:
         row = evidence.row(kernel, claim.compute["n"], claim.cache, toolkit)
         require(row, "median_us", "baseline_median_us")
@@ -161,11 +150,6 @@ class BaselineRatio(TunableMetric):
 @dataclass(frozen=True)
 class CeilingShare(KernelMetric):
     """Throughput of a kernel, in FLOP/s or B/s as the ceiling is, over a measured ceiling; the interval is its own."""
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        ceiling = {"type": "string", "minLength": 1, "description": "a kernel of the family ceilings"}
-        return {"required": ["kernel", "ceiling", "n"], "properties": {"kernel": TEXT, "ceiling": ceiling, **AT_SIZE}}
 
     def check(self, claim: Claim) -> list[Problem]:
         problems = super().check(claim)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pandas as pd
 
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
-from gemmrepro.judge.metrics.base import AT_SIZE, PUBLISHED_QUOTIENT, TEXT, FigureMetric, Readings
+from gemmrepro.judge.metrics.base import FigureMetric, Readings
 from gemmrepro.judge.metrics.rows import require
 from gemmrepro.judge.rules import Verdict, judge_faster
 from gemmrepro.judge.wording import duration
@@ -22,17 +22,6 @@ class Speedup(FigureMetric):
     """Time of `over` divided by time of `kernel`."""
 
     of_rows: ClassVar[bool] = True
-
-    claim_schema = PUBLISHED_QUOTIENT
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        through = {
-            "description": "divides the two ratios to their baseline, in which a change of clock cancels",
-            "const": "baseline",
-        }
-        keys = {"kernel": TEXT, "over": TEXT, "through": through, **AT_SIZE}
-        return {"required": ["kernel", "over", "n"], "properties": keys}
 
     def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
         compute = claim.compute
@@ -47,14 +36,6 @@ class Speedup(FigureMetric):
 @dataclass(frozen=True)
 class Faster(Speedup):
     """Whether `kernel` takes less time than `over`, whatever the figure."""
-
-    claim_schema = "comparison"
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        bound = {"type": "number", "minimum": 1}
-        keys = super().compute_schema
-        return {**keys, "properties": {**keys["properties"], "least": bound, "most": bound}}
 
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
         return judge_faster(readings.judged.value, claim.compute.get("least"), claim.compute.get("most"))

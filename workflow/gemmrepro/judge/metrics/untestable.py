@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured
@@ -14,12 +12,6 @@ from gemmrepro.judge.metrics.base import FigureMetric, Readings
 @dataclass(frozen=True)
 class Untestable(FigureMetric):
     """Nothing is measured; the claim's transfer says why."""
-
-    claim_schema: ClassVar[str] = "untestable"
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        return {}
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
         raise NotMeasured(claim.transfer["why"])
