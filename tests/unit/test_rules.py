@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 
 import pytest
 
-from gemmrepro.core import paths
-from gemmrepro.errors import UserError
 from gemmrepro.judge import experiments, rules
 from gemmrepro.judge.ceilings import computed_peak
 from gemmrepro.judge.evidence import Value
 from gemmrepro.judge.experiments import PointValue
-from gemmrepro.judge.expressions import evaluate, names_in
 from gemmrepro.judge.rules import NOT, PARTLY, REPRODUCED, UNDECIDED
 from gemmrepro.registry import chips
 
@@ -181,24 +177,6 @@ def test_bounds_of_a_value(one, bounds, says):
     assert said(rules.judge_bounds(one, bounds)) == says
 
 
-@pytest.mark.parametrize(
-    ("one", "least", "most", "kind"),
-    [
-        (2.0, 2.0, 3.0, REPRODUCED),
-        (3.0, 2.0, 3.0, REPRODUCED),
-        (1.5, 2.0, 3.0, PARTLY),
-        (0.9, 2.0, 3.0, NOT),
-        (0.9, 0.2, 0.5, PARTLY),
-        (0.9, 0.2, 1.0, REPRODUCED),
-        (1.1, 0.2, 1.0, NOT),
-        (1.1, 0.2, 0.5, NOT),
-    ],
-)
-def test_a_quotient_against_a_range(one, least, most, kind):
-    verdict = rules.judge_range(one, least, most)
-    assert verdict.kind == kind and verdict.reason
-
-
 # Values of experiments at points
 
 
@@ -268,43 +246,6 @@ def test_points_are_described_with_their_published_values_or_as_a_range():
     assert flag([point(1, 1, 1)], 0, {"kernel": "k", "least": 1}) == "It was refused: yes for k (k 64) on a GPU"
 
 
-# Arithmetic
-
-
-@pytest.mark.parametrize(
-    ("expression", "result"),
-    [("2 + 3 * 4", 14.0), ("(2 - 5) / 4", -0.75), ("-n ** 2", -9.0), ("+n", 3.0), ("2 ** 0.5", math.sqrt(2))],
-)
-def test_arithmetic(expression, result):
-    assert evaluate(expression, {"n": 3.0}) == pytest.approx(result)
-
-
-@pytest.mark.parametrize(
-    ("expression", "word"),
-    [
-        ("1 / (n - 3)", "divides by zero"),
-        ("10.0 ** 400", "too large"),
-        ("(-1) ** 0.5", "no finite number"),
-        ("1e308 * 10", "no finite number"),
-        ("m", "there is no 'm' among n"),
-        ("True", "holds 'True'"),
-        ("'a'", "only numbers"),
-        ("n if n else 1", "only numbers"),
-        ("n // 2", "holds 'FloorDiv'"),
-        ("n +", "is not arithmetic"),
-        ("1" + " + 1" * 100, "at most 400 characters"),
-    ],
-)
-def test_what_is_no_arithmetic_is_refused_in_words(expression, word):
-    with pytest.raises(ValueError, match=word):
-        evaluate(expression, {"n": 3.0})
-
-
-def test_an_expression_of_400_characters_is_read():
-    assert evaluate("1" + " + 1" * 99 + "  ", {}) == 100.0
-    assert names_in("a * b + a") == {"a", "b"}
-
-
 # Rates
 
 
@@ -320,26 +261,6 @@ def test_cycles_and_shared_memory_follow_from_sms_and_clock():
     assert whole.rate("dram") is None
     for part in (chip(sms=(100, "s")), chip(clock=(1500, "s")), chip()):
         assert part.rate("cycles") is None and part.rate("shared") is None
-
-
-CHIPS = """
-chips:
-  card:
-    capability: 90
-    documents: {sheet: https://example.org/sheet}
-    rates: {%s}
-"""
-
-
-@pytest.mark.parametrize(
-    ("rates", "word"),
-    [("fp31: [1.0, sheet]", "there is no rate 'fp31'"), ("fp32: [1.0, paper]", "there is no document 'paper'")],
-)
-def test_a_chip_with_an_unknown_rate_or_document_is_refused(tmp_path, monkeypatch, rates, word):
-    (tmp_path / chips.FILE).write_text(CHIPS % rates)
-    monkeypatch.setattr(paths, "KERNELS_DIR", tmp_path)
-    with pytest.raises(UserError, match=word):
-        chips.chips()
 
 
 def test_a_peak_is_computed_from_facts_of_the_gpu_or_not_at_all():

@@ -298,7 +298,7 @@ def test_shared_memory_is_read_from_build_and_launch(steps_of_cute):
     entry = steps_of_cute["cute.shared_memory"]
     assert entry["verdict"] == REPRODUCED and entry["measured"][0]["value"] == 1.5
     assert "98304 and 65536 bytes" in entry["measured"][0]["label"]
-    assert entry["measured"][0]["from"][0].startswith("results/build/")
+    assert entry["measured"][0]["from"][1].startswith("results/build/")
 
 
 def test_a_share_of_a_rate_that_nobody_knows_is_not_measured(steps_of_cute):

@@ -14,6 +14,7 @@ from gemmrepro.judge.metrics.base import (
     Problem,
     Reading,
     Readings,
+    Untestable,
     expected,
     not_judged,
 )
@@ -21,17 +22,19 @@ from gemmrepro.judge.metrics.calculated import CalculatedFigure
 from gemmrepro.judge.metrics.consistent import Consistent
 from gemmrepro.judge.metrics.experiment import ExperimentColumn
 from gemmrepro.judge.metrics.opcodes import Opcodes
-from gemmrepro.judge.metrics.order import Order
 from gemmrepro.judge.metrics.rows import (
     BaselineRatio,
     BaselineThroughput,
     CeilingShare,
     Duration,
+    Faster,
     KernelMetric,
+    Order,
+    Speedup,
     Throughput,
+    speedup,
+    speedup_through_baseline,
 )
-from gemmrepro.judge.metrics.speedups import Faster, Speedup, speedup, speedup_through_baseline
-from gemmrepro.judge.metrics.untestable import Untestable
 
 __all__ = [
     "METRICS",

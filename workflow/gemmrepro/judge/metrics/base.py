@@ -187,6 +187,17 @@ class FigureMetric:
         return [Exhibit(value) for value in readings.judged.values] + not_judged(readings.others)
 
 
+@dataclass(frozen=True)
+class Untestable(FigureMetric):
+    """Nothing is measured; the claim's transfer says why."""
+
+    def read(self, claim: Claim, evidence: Evidence) -> Readings:
+        raise NotMeasured(claim.transfer["why"])
+
+    def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
+        return claim.transfer["why"]
+
+
 def not_judged(readings: Sequence[Reading]) -> list[Exhibit]:
     """The exhibits of toolkits that the claim is not judged on."""
     return [Exhibit(value, judged=False) for reading in readings for value in reading.values]

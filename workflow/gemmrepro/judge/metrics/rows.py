@@ -1,8 +1,9 @@
-"""Quantities of one kernel, read from its summary row or from a hardware counter."""
+"""Quantities of kernels, read from their summary rows: rates, times, ratios, speed-ups and orders."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pandas as pd
@@ -17,10 +18,12 @@ from gemmrepro.judge.metrics.base import (
     FigureMetric,
     Problem,
     Reading,
+    gate_note,
     kernels_of,
     unit_of,
 )
-from gemmrepro.judge.wording import duration
+from gemmrepro.judge.rules import Verdict, judge_faster, judge_order
+from gemmrepro.judge.wording import duration, sentence
 from gemmrepro.measure.rows import row_key
 from gemmrepro.operations import operation
 from gemmrepro.registry.ladders import is_tuned, twins
@@ -170,3 +173,97 @@ class CeilingShare(KernelMetric):
         value, low, high = (part / ceiling.value for part in (reached.value, reached.ci_low, reached.ci_high))
         label = f"{label}, of {format_number(ceiling.value)} {ceiling.unit}"
         return Value(label, value, low, high, "ratio", (*reached.sources, ceiling.key))
+
+
+@dataclass(frozen=True)
+class Speedup(FigureMetric):
+    """Time of `over` divided by time of `kernel`."""
+
+    of_rows: ClassVar[bool] = True
+
+    def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
+        compute = claim.compute
+        fast, slow = (evidence.row(compute[key], compute["n"], claim.cache, toolkit) for key in ("kernel", "over"))
+        label = f"{compute['kernel']} over {compute['over']}, {compute['n']}, {claim.cache}, {toolkit}"
+        if "through" in compute:
+            return (speedup_through_baseline(fast, slow, label),)
+        took = f"{duration(fast['median_us'])} where {compute['over']} takes {duration(slow['median_us'])}"
+        return (replace(speedup(fast, slow, label), took=took),)
+
+
+@dataclass(frozen=True)
+class Faster(Speedup):
+    """Whether `kernel` takes less time than `over`, whatever the figure."""
+
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        return judge_faster(readings.judged.value, claim.compute.get("least"), claim.compute.get("most"))
+
+    def describe(self, claim: Claim, values: Sequence[Value], machine: str) -> str:
+        (value,) = values
+        kernel, over, value_text = claim.compute["kernel"], claim.compute["over"], value.text()
+        if value.took:
+            return f"{kernel} takes {value.took} on {machine} ({value.conditions}): {value_text} times as fast"
+        return f"{kernel} is {value_text} times as fast as {over} on {machine} ({value.conditions})"
+
+
+def speedup(row: pd.Series, over: pd.Series, label: str) -> Value:
+    """Median time of `over` divided by that of `row`.
+
+    The interval combines opposite ends of the two intervals, so it is conservative. Raises NotMeasured.
+    """
+    for side in (row, over):
+        require(side, "median_us", "ci_low_us", "ci_high_us")
+    return Value(
+        label,
+        over["median_us"] / row["median_us"],
+        over["ci_low_us"] / row["ci_high_us"],
+        over["ci_high_us"] / row["ci_low_us"],
+        "ratio",
+        (row_key(row), row_key(over)),
+    )
+
+
+def speedup_through_baseline(row: pd.Series, over: pd.Series, label: str) -> Value:
+    """Ratio of `row` divided by that of `over`, to the same baseline; the interval is conservative, as in `speedup`.
+
+    Each was timed in alternation with the baseline, so a change of clock between the two cancels; in times it does not.
+    Raises NotMeasured.
+    """
+    for side in (row, over):
+        require(side, "ratio", "ratio_ci_low", "ratio_ci_high")
+    if row["baseline"] != over["baseline"]:
+        raise NotMeasured(f"{row_key(row)} and {row_key(over)} were timed beside different baselines")
+    return Value(
+        f"{label}, through the baseline",
+        row["ratio"] / over["ratio"],
+        row["ratio_ci_low"] / over["ratio_ci_high"],
+        row["ratio_ci_high"] / over["ratio_ci_low"],
+        "ratio",
+        (row_key(row), row_key(over)),
+    )
+
+
+@dataclass(frozen=True)
+class Order(FigureMetric):
+    """The published order of `kernels` by one of `quantities`."""
+
+    quantities: Mapping[str, KernelMetric] = field(default_factory=dict)
+
+    def check(self, claim: Claim) -> list[Problem]:
+        problems = super().check(claim)
+        if len(claim.compute["kernels"]) != len(claim.published):
+            problems.append(Problem("compute.kernels", "one kernel for each published row is needed"))
+        return problems
+
+    def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
+        quantity = self.quantities[claim.compute["of"]]
+        return tuple(quantity.of_kernel(kernel, claim, evidence, toolkit) for kernel in claim.compute["kernels"])
+
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        return judge_order(readings.judged.values, [row["value"] for row in claim.published])
+
+    def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
+        values = ", ".join(f"{value.name} {value.text()}" for value in readings.judged.values)
+        where = self.machine(claim, evidence) or "this machine"
+        note = gate_note(claim, evidence, readings.judged.toolkit)
+        return f"Measured on {where}: {values}. {sentence(verdict.reason)}.{note}"
