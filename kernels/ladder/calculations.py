@@ -143,9 +143,13 @@ def _loads(given: Inputs, index: int) -> float:
     try:
         return given.counter("smsp__sass_inst_executed_op_global_ld.sum", "inst", index) * WARP / n**3
     except NotMeasured as uncounted:
-        record = given.evidence.build(kernel.id, given.toolkit) if given.evidence else None
-        code = next((record.archs[arch] for arch in sorted(record.archs, reverse=True)), None) if record else None
-        loads, products = (_count(code.hot_loop, name) if code else 0 for name in ("LDG", "FFMA"))
+        evidence = given.evidence
+        record = evidence.build(kernel.id, given.toolkit) if evidence else None
+        loops = {arch: code.hot_loop for arch, code in sorted(record.archs.items())} if record else {}
+        at_hand = str(evidence.measured.arch) if evidence else ""
+        arch = at_hand if at_hand in loops else next(iter(loops), "")
+        loads, products = (_count(loops.get(arch, ""), name) for name in ("LDG", "FFMA"))
         if not (loads and products):
             raise NotMeasured(f"{uncounted}, and no main loop of {kernel.id} shows its loads") from None
+        given.sources.append(f"results/build/{given.toolkit}/{kernel.id}.json#archs.{arch}.hot_loop")
         return loads / products

@@ -11,6 +11,8 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
+from gemmrepro.experiments import results
 from gemmrepro.gpu.baselines import BASELINES
 from gemmrepro.judge import wording
 from gemmrepro.judge.judging import judge_all
@@ -23,7 +25,11 @@ def explanations(recorded: Path, folder: Path) -> Iterator[tuple[str, str]]:
     names = tuple(registry.family_names())
     for name in names:
         if (experiments := recorded / name / "experiments").is_dir():
-            shutil.copytree(experiments, folder / "experiments" / name)
+            shutil.copytree(experiments, copied := folder / "experiments" / name)
+            try:
+                results.load(copied.parent, name)
+            except UserError:  # of another declaration; the stage that takes recordings over leaves them out
+                shutil.rmtree(copied)
     judged = judge_all(recorded, folder, folder, names, experiments_dir=folder / "experiments").as_json()
     yield from ((claim["id"], claim["explanation"]) for claim in judged["claims"])
 
@@ -35,7 +41,7 @@ def test_no_explanation_names_an_id_or_a_column(tmp_path, recorded):
     faults = [
         f"{name}: {text}"
         for name, text in explanations(recorded, tmp_path)
-        if "_" in text.replace("torch._", "") or named.search(text) or re.match(r"On .*? \S+ of ", text)
+        if "_" in text.replace("torch._scaled_mm", "") or named.search(text) or re.match(r"On .*? \S+ of ", text)
     ]
     assert not faults, "\n".join(faults)
 

@@ -18,6 +18,7 @@ from gemmrepro.judge.metrics.base import (
     FigureMetric,
     Problem,
     Reading,
+    Readings,
     gate_note,
     kernels_of,
     unit_of,
