@@ -296,7 +296,9 @@ def test_a_whole_number_that_was_calculated_is_shown_with_all_its_digits(number,
     value = Value("n", number, number, number, "count", ())
     readings = SimpleNamespace(judged=SimpleNamespace(value=value))
     verdict = SimpleNamespace(reason="as stated")
-    text = METRICS["calculated"].explain(SimpleNamespace(tolerance=None), readings, verdict, None)
+    text = METRICS["calculated"].explain(
+        SimpleNamespace(tolerance=None, metric="calculated", compute={}), readings, verdict, None
+    )
     assert text == f"{words}as stated. No GPU was used."
 
 

@@ -308,7 +308,7 @@ def test_a_ratio_has_no_share_and_a_share_no_side(tmp_path):
             CONTRADICTORY,
             f"21,779, not below 0.937 {BY} 2 = 1.8740: against the statement",
         ),
-        ({"expect": "2*n**3/l/1e6 + q*0", "equals": "6.3107"}, 0.001, CONSISTENT, f"2 {BY} 4,096^3 / 21,779 / 1e6 + "),
+        ({"expect": "2*n**3/l/1e6 + q*0", "equals": "6.3107"}, 0.001, CONSISTENT, f"2{BY}4,096^3/21,779/1e6 + "),
     ],
 )
 def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tolerance, verdict, words):
