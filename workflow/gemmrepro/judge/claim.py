@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmrepro.core.text import as_published, filled_in, format_number
-from gemmrepro.measure.regimes.rules import NOT_STATED
+from gemmrepro.measure.regimes import NOT_STATED
 
 ARTICLE, LINKED, BUILD, PROJECT = "article", "linked", "build", "project"
 """The registers: what a claim is about."""

@@ -20,7 +20,7 @@ from gemmrepro.judge.metrics import METRICS, Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
 from gemmrepro.judge.published import NEED_NO_CLAIM, published_rows
 from gemmrepro.judge.rules import FACTOR
-from gemmrepro.measure.regimes.rules import NOT_STATED
+from gemmrepro.measure.regimes import NOT_STATED
 from gemmrepro.registry import family_names
 
 if TYPE_CHECKING:

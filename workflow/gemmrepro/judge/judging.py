@@ -29,9 +29,8 @@ from gemmrepro.judge.rules import (
 )
 from gemmrepro.judge.ways import REGISTERS, way_of
 from gemmrepro.judge.wording import in_words, sentence
-from gemmrepro.measure.regimes import rows as regime_rows
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
-from gemmrepro.measure.rows import Measurements, capability_of, load
+from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
+from gemmrepro.measure.rows import Measurements, capability_of, load, load_regimes
 from gemmrepro.registry.requirements import requirement
 
 SCHEMA = 5
@@ -211,7 +210,7 @@ def judge_all(
         ids = {kernel.id for kernel in registry.kernels(family)}
         ids |= {kernel for results_of_one in results.values() for kernel in results_of_one.experiment.kernels}
         gates = load_gates(gates_dir, sorted(ids))
-        regimes = regime_rows.load(regimes_dir, family).by_regime()
+        regimes = load_regimes(regimes_dir, family).by_regime()
         needs = {name: requirement(registry.kernel(name), capability) for name in ids if capability}
         lacking = {name: needed for name, needed in needs.items() if needed}
         found = (measured[family], gates, Path(build_dir), results, ceilings, regimes, lacking)
