@@ -128,7 +128,9 @@ def counts(given: Inputs) -> Calculated:
 def loads_of_an_output(given: Inputs) -> Calculated:
     """Global load instructions for an output: in K those of the first kernel, or over those of the second."""
     loads = [_loads(given, index) for index in range(len(given.kernels))]
-    return Calculated(loads[0] / loads[1] if len(loads) > 1 else loads[0])
+    uncounted = any("hot_loop" in source for source in given.sources)
+    working = "in the machine code of the main loop" if uncounted else "counted by the profiler"
+    return Calculated(loads[0] / loads[1] if len(loads) > 1 else loads[0], working)
 
 
 def _loads(given: Inputs, index: int) -> float:
