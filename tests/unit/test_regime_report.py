@@ -10,19 +10,18 @@ from support import ROOT
 
 from gemmrepro import registry
 from gemmrepro.core.text import listed
-from gemmrepro.measure.regimes import spread
-from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
-from gemmrepro.measure.regimes.places import FILES
-from gemmrepro.measure.regimes.rows import Regimes, load
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
-from gemmrepro.measure.rows import Measurements
-from gemmrepro.measure.rows import load as load_rows
+from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
+from gemmrepro.measure.regimes import BURST, FILES, IN_TURN, SUSTAINED
+from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
+from gemmrepro.measure.takes import TakeRows, agreement
 from gemmrepro.paper import exports
 from gemmrepro.paper.accuracy import Accuracies, bounds_elements, in_class
+from gemmrepro.paper.gpus import cards_sentence
 from gemmrepro.paper.inputs import TEMPLATES
+from gemmrepro.paper.limits import LIMITS, Data
 from gemmrepro.paper.machine import MachineView
 from gemmrepro.paper.provenance import ShownRows
-from gemmrepro.paper.regimes import Recommendation, cards_sentence, recommendations, regime_lines
+from gemmrepro.paper.regimes import Recommendation, recommendations, regime_lines
 from gemmrepro.paper.rows import regime_row_view, row_anchor
 from gemmrepro.paper.text import NONE, anchor, number
 
@@ -44,7 +43,7 @@ def row(kernel: str, regime: str, ratio: float | None, **cells: object) -> dict[
         values |= {"ratio_ci_low": ratio - 0.004, "ratio_ci_high": ratio + 0.004}
     times = {"median_us": 200.0, "baseline_median_us": None if toolkit == "library" else 200.0}
     times |= {"samples": 60, "err_fro": 0.0017}
-    return {**dict.fromkeys(ROW_COLUMNS), **known, **shape, **types, **values, **times, **cells}
+    return {**dict.fromkeys(REGIME_COLUMNS), **known, **shape, **types, **values, **times, **cells}
 
 
 def measured() -> tuple[dict[str, Measurements], dict[str, Regimes]]:
@@ -100,14 +99,14 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
 
 def test_rows_of_the_regimes_have_places_on_the_pages_of_their_kernels(tmp_path):
     """Where claims and goals lead to."""
-    regimes = {"cutile": load(tmp_path, "cutile")}
+    regimes = {"cutile": load_regimes(tmp_path, "cutile")}
     assert regimes["cutile"].summary.empty
     take = ROOT / "reports/recorded/h200/cutile/regimes/1"
     for file in FILES:
         (tmp_path / "cutile").mkdir(exist_ok=True)
         (tmp_path / "cutile" / file).write_bytes((take / file).read_bytes())
-    regimes = {"cutile": load(tmp_path, "cutile")}
-    measured = {"cutile": load_rows(ROOT / "reports/recorded/h200", "cutile")}
+    regimes = {"cutile": load_regimes(tmp_path, "cutile")}
+    measured = {"cutile": load(ROOT / "reports/recorded/h200", "cutile")}
     known = ShownRows.of(measured, {}, regimes, {"cutile.tail_bf16"})
     key = "cutile.tail_bf16/cuda13/bf16/4096x4096x4096/warm/sustained"
     assert known("cutile", key) == anchor(f"row {key}")
@@ -134,7 +133,7 @@ def test_a_size_of_the_regimes_alone_has_no_winner_in_turn():
 def test_stale_rows_and_families_without_rows_have_no_line():
     in_turn, regimes = measured()
     stale = Regimes("hopper", regimes["hopper"].summary.assign(status="stale"))
-    for none in (stale, Regimes("hopper", pd.DataFrame(columns=ROW_COLUMNS))):
+    for none in (stale, Regimes("hopper", pd.DataFrame(columns=REGIME_COLUMNS))):
         (line,) = lines(in_turn, {"hopper": none})
         assert not line.is_alone and line.kernels == 3, "all compete in turn"
     in_turn["hopper"].summary["status"] = "stale"
@@ -147,7 +146,7 @@ def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: obje
     sizes = {each["n"] for each in rows}
     library = [row(base, SUSTAINED, None, **dict.fromkeys("mnk", n), **cells) for n in sizes]
     family = str(rows[0]["kernel"]).split(".")[0]
-    nothing = Measurements(family, pd.DataFrame(columns=ROW_COLUMNS).drop(columns="regime"), pd.DataFrame())
+    nothing = Measurements(family, pd.DataFrame(columns=REGIME_COLUMNS).drop(columns="regime"), pd.DataFrame())
     found = Regimes(family, pd.DataFrame([*table, *library]))
     return recommendations(lines({family: nothing}, {family: found}))
 
@@ -183,7 +182,7 @@ def test_no_kernel_is_the_best_by_a_wide_interval_or_few_samples(cells) -> None:
         ("ada.half_tiles", "fp16", 2.3e-3, False),
         ("ada.stored", "fp16", 2.3e-3, True),
         ("sgemm.tf32", "fp32", 2.9e-4, False),
-        ("sgemm.tf32_x3", "fp32", 7.4e-6, True),
+        ("sgemm.tf32_x3", "fp32", 7.3e-6, True),
         ("crt.shared", "fp64", 0.0, False),
     ],
 )
@@ -208,39 +207,40 @@ def test_a_bound_for_every_element_is_a_contest_of_its_own() -> None:
     ]
 
 
-def take(card: str, **times: float) -> spread.Take:
+def take(card: str, **times: float) -> TakeRows:
     """A take whose rows are called by their kernels, sustained."""
     rows = [
-        {**dict.fromkeys(POINT, "x"), "kernel": name, "regime": SUSTAINED}
+        {**dict.fromkeys(REGIME_POINT, "x"), "kernel": name, "regime": SUSTAINED}
         | {"median_us": str(time), "ratio": "", "build_key": "0"}
         for name, time in times.items()
     ]
-    return spread.Take.of({"gpu": {"card": card}}, rows)
-
-
-def test_takes_on_one_card_and_cards_are_compared_apart():
-    takes = [take("a", one=100.0, two=200.0), take("a", one=101.0, two=200.0), take("b", one=110.55, two=202.0)]
-    again, cards = spread.repeated(takes, SUSTAINED), spread.between_cards(takes, SUSTAINED)
-    assert again and cards
-    assert (again.rows, again.middle, again.largest) == (2, pytest.approx(0.005), pytest.approx(0.01))
-    assert again.at.startswith("one ")
-    # a card's value is the mean of its takes
-    assert (cards.rows, cards.middle, cards.largest) == (2, pytest.approx(0.055), pytest.approx(0.1))
-    assert spread.repeated(takes, BURST) is None and spread.between_cards(takes[:2], SUSTAINED) is None
+    return {"gpu": {"card": card}}, rows
 
 
 def test_the_limits_say_how_far_takes_and_cards_are_apart():
+    def said(run: dict) -> list[str]:
+        inputs = SimpleNamespace(regimes={"hopper": Regimes("hopper", pd.DataFrame(columns=REGIME_COLUMNS), run)})
+        return list(LIMITS["takes and cards"](Data(inputs, [SimpleNamespace(name="hopper")])))
+
     takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
-    nothing = pd.DataFrame(columns=ROW_COLUMNS)
-    sentence = cards_sentence(Regimes("hopper", nothing, spread.summary(takes)))
+    same, other, earlier = said(agreement(takes) | {"earlier": [{}]})
+    assert "on the same card" in same and same.endswith("changed by 1.0% at most.")
+    assert "on another card of the model" in other and earlier.startswith("hopper: some rows")
+    assert said(agreement(takes[:1])) == said({}) == []
+
+
+def test_the_page_of_gpus_says_how_far_takes_and_cards_are_apart():
+    takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
+    nothing = pd.DataFrame(columns=REGIME_COLUMNS)
+    sentence = cards_sentence(Regimes("hopper", nothing, agreement(takes)))
     first = "Two takes on one card (hopper): times of the same row differ by 1.0% sustained (median of 1 rows; "
     assert sentence.startswith(f"{first}at most 1.0%). Cards of one model (hopper): ")
     assert "bursts" not in sentence
-    both = {"spread": {regime: spread.summary(takes)["spread"][SUSTAINED] for regime in (SUSTAINED, BURST)}}
+    both = {"spread": {regime: agreement(takes)["spread"][SUSTAINED] for regime in (SUSTAINED, BURST)}}
     assert "1.0% sustained (median of 1 rows; at most 1.0%) and 1.0% in bursts (" in cards_sentence(
         Regimes("hopper", nothing, both)
     )
-    assert cards_sentence(Regimes("hopper", nothing, spread.summary(takes[:1]))) == ""
+    assert cards_sentence(Regimes("hopper", nothing, agreement(takes[:1]))) == ""
     assert cards_sentence(Regimes("hopper", nothing)) == ""
 
 
@@ -252,11 +252,11 @@ def test_tables_say_what_is_the_best_with_its_interval_or_that_nothing_is():
     in_turn, regimes = measured()
     (line,) = lines(in_turn, regimes)
     wide = replace(line, entries={name: [replace(entry, low=0.5) for entry in of] for name, of in line.entries.items()})
-    shown = {"allowed": 1.5, "precise": 0.05, "gpu": "", "machine": MachineView(), "stated": {"reproduced": 0}}
-    shown["verdicts"] = SimpleNamespace(decided=0)
+    shown = {"allowed": 1.5, "precise": 0.05, "gpu": "", "machine": MachineView(), "families": []}
+    shown |= {"verdicts": SimpleNamespace(decided=0), "stated": {"reproduced": 0}}
     environment.globals |= {**shown, "scroll": environment.get_template("macros.j2").module.scroll}
     text = environment.get_template("sections/regimes.j2").render(regimes=[line, wide])
-    assert text.count("<tr>") == 1 + 2 and text.count("none is the best") == 3
+    assert text.count("<tr>") == 1 + 2 and text.count(">none is the best<") == 3
     place = row_anchor(row("hopper.lockstep", SUSTAINED, None))
     assert f'H10 lockstep: <a href="#{place}" aria-label="1.02, ratio of H10 lockstep">1.02</a>' in text
     assert text.count("[1.016, 1.024]") == 1 and text.count("0.140, 0.150") == 1

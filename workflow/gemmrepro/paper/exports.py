@@ -25,7 +25,7 @@ from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
-from gemmrepro.measure.regimes import places
+from gemmrepro.measure.regimes import SAMPLES
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import ClaimView, VerdictsView
 from gemmrepro.paper.experiments import ExperimentView
@@ -319,7 +319,7 @@ def evidence_script(
             kernels[kernel.anchor] = _kernel(kernel, command, samples[family.name])
             rows |= _rows(kernel.anchor, kernel.rows)
             if kernel.alone:
-                key, held = f"{kernel.anchor}-alone", family.alone_links.get(places.SAMPLES, "")
+                key, held = f"{kernel.anchor}-alone", family.alone_links.get(SAMPLES, "")
                 kernels[key] = _kernel(kernel, _measure(family.name, "regimes"), held)
                 rows |= {each.row.anchor: _row(key, each.row, each.regime, each.blocks) for each in kernel.alone}
         page = f"families/{family.name}.html"

@@ -12,7 +12,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import COVERED, VERDICTS
-from gemmrepro.measure.regimes import places
+from gemmrepro.measure.regimes import FILES as REGIME_FILES
 from gemmrepro.paper import findings
 from gemmrepro.paper.accuracy import Accuracies
 from gemmrepro.paper.experiments import ExperimentView, experiment_view
@@ -121,7 +121,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         has_counters=len(measured.counters) > 0,
         kernels=[kernel_view(kernel, inputs, samples) for kernel in kernels],
         links=_links(inputs, inputs.measure_dir, ("summary.csv", "samples.parquet", "counters.csv", "run.json"), name),
-        alone_links=_links(inputs, inputs.regimes_dir or Path(), places.FILES if has_regimes else (), name, "regimes/"),
+        alone_links=_links(inputs, inputs.regimes_dir or Path(), REGIME_FILES if has_regimes else (), name, "regimes/"),
         runnable=runnable([name], inputs.measured.values()),
         run=measured.run,
     )

@@ -34,6 +34,7 @@ from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.figures.findings import FINDINGS
 from gemmrepro.paper.figures.points import counted
 from gemmrepro.paper.findings import reference_gpu
+from gemmrepro.paper.gates import gate_tally
 from gemmrepro.paper.gpus import Gpu, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
@@ -42,7 +43,6 @@ from gemmrepro.paper.policy import LOADER, PAPER, secured, tidy
 from gemmrepro.paper.references import explained, mechanisms, references
 from gemmrepro.paper.regimes import PRECISE, recommendations, regime_lines
 from gemmrepro.paper.rows import counter_anchor, row_anchor
-from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, size_text
 
 
@@ -63,7 +63,6 @@ def render(inputs: Inputs) -> dict[str, str]:
         "findings_of": {family.name: [findings[name] for name in placed(family.name, findings)] for family in families},
         "also_in": {family.name: [findings[name] for name in also_in(family.name, findings)] for family in families},
         "baselines": baselines,
-        "headlines": headlines(families),
         "gates": gate_tally(families),
         "runnable": runnable(inputs.families, inputs.measured.values()),
         "machine": machine,
