@@ -18,7 +18,7 @@ import gemmrepro
 from gemmrepro import registry
 from gemmrepro.blas import calls, certified, library, program
 from gemmrepro.blas.matrices import Matrix, matrix
-from gemmrepro.build.keyed import keyed
+from gemmrepro.build.key import keyed
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape

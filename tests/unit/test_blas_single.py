@@ -16,7 +16,7 @@ import gemmrepro
 from gemmrepro import registry
 from gemmrepro.blas import library, program, single
 from gemmrepro.blas.matrices import SINGLES, Matrix, matrix
-from gemmrepro.build.keyed import keyed
+from gemmrepro.build.key import keyed
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
