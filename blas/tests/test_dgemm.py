@@ -16,13 +16,7 @@ import pytest
 
 import gemmrepro_blas
 from gemmrepro import registry
-<<<<<<< HEAD:tests/unit/test_blas.py
-from gemmrepro.blas import calls, certified, library, program
-from gemmrepro.blas.matrices import Matrix, matrix
 from gemmrepro.build.key import keyed
-=======
-from gemmrepro.build.key import keyed
->>>>>>> main:blas/tests/test_dgemm.py
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape

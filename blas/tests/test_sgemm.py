@@ -14,13 +14,7 @@ from test_dgemm import OnGpu, fake_cupy
 
 import gemmrepro_blas
 from gemmrepro import registry
-<<<<<<< HEAD:tests/unit/test_blas_single.py
-from gemmrepro.blas import library, program, single
-from gemmrepro.blas.matrices import SINGLES, Matrix, matrix
 from gemmrepro.build.key import keyed
-=======
-from gemmrepro.build.key import keyed
->>>>>>> main:blas/tests/test_sgemm.py
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
