@@ -9,8 +9,8 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gemmrepro.host.bundles import INDEX
-from gemmrepro.measure.checks.manifest import digest
+from gemmrepro.measure.recording import digest
+from gemmrepro.recordings.bundles import INDEX
 
 Members = dict[str, bytes]
 Fake = Callable[[Members], bytes]

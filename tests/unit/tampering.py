@@ -16,12 +16,12 @@ from fakes import FAKES, packed
 from gemmrepro import experiments
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.checked import read_checked
-from gemmrepro.host.accept import accept
-from gemmrepro.host.bundles import read_bundle
-from gemmrepro.measure.checks.manifest import write_manifest
-from gemmrepro.measure.checks.regimes import read_take
-from gemmrepro.measure.checks.whole import read_whole
+from gemmrepro.measure.recording import write_manifest
 from gemmrepro.measure.regimes.places import takes
+from gemmrepro.recordings.accept import accept
+from gemmrepro.recordings.bundles import read_bundle
+from gemmrepro.recordings.regimes import read_take
+from gemmrepro.recordings.sweeps import read_whole
 
 
 @dataclass(frozen=True)

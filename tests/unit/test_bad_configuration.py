@@ -269,7 +269,7 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
     (["python", "-m", "gemmrepro.judge.tally", "{runs}"], "cannot be read (Is a directory); make them with"),
     (["python", "-m", "gemmrepro.judge.tally", "{list}"], "was written by another version; judge again"),
     (
-        ["python", "-m", "gemmrepro.measure.recorded", "--recorded", "/none", "--families", "ladder", "--out", "/none"],
+        ["python", "-m", "gemmrepro.recordings.bring", "--recorded", "/none", "--families", "ladder", "--out", "/none"],
         "there is no recording /none/ladder",
     ),
     (

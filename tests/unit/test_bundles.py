@@ -16,15 +16,15 @@ from synthetic import write_build
 
 from gemmrepro import operands, registry
 from gemmrepro.errors import UserError
-from gemmrepro.host.accept import accept
-from gemmrepro.host.accept import main as accept_main
-from gemmrepro.host.bundles import check_signature, members, read_bundle, sign, write_bundle
 from gemmrepro.host.finished_run import main as bundle_main
 from gemmrepro.measure import derived
-from gemmrepro.measure.checks.manifest import check_manifest
-from gemmrepro.measure.checks.whole import read_summary
+from gemmrepro.measure.recording import check_manifest
 from gemmrepro.measure.regimes.places import takes
 from gemmrepro.operations import shape_of
+from gemmrepro.recordings.accept import accept
+from gemmrepro.recordings.accept import main as accept_main
+from gemmrepro.recordings.bundles import check_signature, members, read_bundle, sign, write_bundle
+from gemmrepro.recordings.sweeps import read_summary
 
 H200 = ROOT / "reports/recorded/h200"
 CARD = {"name": "NVIDIA H100 PCIe", "sm_count": 114, "clock_max_mhz": 1755, "power_cap_w": 350.0, "driver": "9"}
@@ -94,7 +94,7 @@ def test_the_projects_own_recordings_are_accepted_whatever_is_built(gpu, tmp_pat
 
 
 def test_foreign_rows_may_be_of_an_earlier_build_where_a_later_take_supersedes_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("gemmrepro.host.accept.RECORDINGS", tmp_path / "none")
+    monkeypatch.setattr("gemmrepro.recordings.accept.RECORDINGS", tmp_path / "none")
     for row in (*read_summary(H200 / "crt"), *read_summary(H200 / "ceilings")):
         if row["toolkit"] != "library":
             write_build(tmp_path / "build", row["kernel"], row["toolkit"], row["build_key"])

@@ -12,12 +12,10 @@ from recordings import Recorded, drawn, pair, reword, write
 from scipy.special import polygamma
 
 from gemmrepro.errors import UserError
-from gemmrepro.host import compare
-from gemmrepro.measure import scatter
-from gemmrepro.measure.comparison import FASTER, SAME, SLOWER, UNCLEAR, Rounds, Run, compared, verdict
-from gemmrepro.measure.covariate import Paired, slopes
 from gemmrepro.measure.recording import SAMPLES
-from gemmrepro.measure.scatter import Prior
+from gemmrepro.recordings import compare, scatter
+from gemmrepro.recordings.comparison import FASTER, SAME, SLOWER, UNCLEAR, Rounds, Run, compared, verdict
+from gemmrepro.recordings.scatter import Paired, Prior, slopes
 from gemmrepro.stats import Interval
 
 

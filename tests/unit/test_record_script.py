@@ -17,9 +17,9 @@ from gemmrepro.build.record import read_build
 from gemmrepro.errors import UserError
 from gemmrepro.gates.keys import gate_key
 from gemmrepro.gpu import device
-from gemmrepro.host import record as script
 from gemmrepro.measure.recording import FILES
 from gemmrepro.measure.regimes import places
+from gemmrepro.recordings import record as script
 
 GPU = {"name": "NVIDIA H200", "driver": "580", "slug": "h200"}
 

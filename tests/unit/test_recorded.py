@@ -11,10 +11,10 @@ from synthetic import write_build
 from gemmrepro.core import schemas
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.measure import recorded
-from gemmrepro.measure.checks.manifest import MANIFEST, write_manifest
-from gemmrepro.measure.checks.whole import read_summary, read_whole
 from gemmrepro.measure.columns import CounterRow, Row, columns, first_wrong, schema, typed
+from gemmrepro.measure.recording import MANIFEST, write_manifest
+from gemmrepro.recordings import bring as recorded
+from gemmrepro.recordings.sweeps import read_summary, read_whole
 
 TIMED = sorted(path.parent for path in (ROOT / "reports" / "recorded").glob("*/*/run.json"))
 
@@ -54,7 +54,7 @@ def build(root, key, toolkit="cuda13"):
 def bring(root):
     """As the stage does, of a recording whose manifest lists what is there."""
     write_manifest(recording(root))
-    return recorded.bring("ladder", root / "recorded" / "gpu", root / "build", root / "out")
+    return recorded.bring_sweep("ladder", root / "recorded" / "gpu", root / "build", root / "out")
 
 
 def statuses(root, name="summary.csv"):
@@ -116,7 +116,7 @@ def test_a_truncated_file_is_named(world, name):
         ({"m": "256.5"}, "m"),
         ({"arch": "90"}, "arch"),
         ({"power_w": "nan"}, "power_w: 'nan' is not of type 'number'"),
-        ({"ci_low_us": 100.5}, "ci_low_us of ladder.naive .* is 100.5 µs, and its samples give"),
+        ({"ci_low_us": 100.5}, "ci_low_us of ladder.naive .* is 100.5, and its samples give"),
         ({"ratio": 0.2}, "ratio of ladder.naive .* is 0.2, and its samples give 0.0"),
     ],
 )
@@ -144,15 +144,15 @@ def test_a_manifest_without_its_gpu_is_refused(world):
 
 def test_an_unrecorded_gpu_says_what_there_is(world):
     with pytest.raises(UserError, match="recorded for gpu"):
-        recorded.bring("ladder", world / "recorded" / "other", world / "build", world / "out")
+        recorded.bring_sweep("ladder", world / "recorded" / "other", world / "build", world / "out")
     with pytest.raises(UserError, match="never was recorded"):
-        recorded.bring("ada", world / "recorded" / "other", world / "build", world / "out")
+        recorded.bring_sweep("ada", world / "recorded" / "other", world / "build", world / "out")
 
 
 def test_a_family_not_yet_recorded_has_no_rows(world):
     from gemmrepro.measure.rows import load
 
-    assert recorded.bring("ada", world / "recorded" / "gpu", world / "build", world / "out" / "ada") == (0, 0)
+    assert recorded.bring_sweep("ada", world / "recorded" / "gpu", world / "build", world / "out" / "ada") == (0, 0)
     measured = load(world / "out", "ada")
     assert measured.summary.empty
     assert measured.source == "none"

@@ -51,11 +51,7 @@ from gemmrepro.host.memo import Memo
 from gemmrepro.host.sources import Sources
 from gemmrepro.paper.figures import findings
 from gemmrepro.host.plan import Plan, checked_out, relative
-from gemmrepro.measure.checks.gates import GATES
-from gemmrepro.measure.checks.manifest import MANIFEST
-from gemmrepro.measure.checks.physics import CEILINGS
-from gemmrepro.measure.checks.sanitizers import SANITIZERS
-from gemmrepro.measure.recording import FILES, RUN, SUMMARY
+from gemmrepro.measure.recording import CEILINGS, FILES, GATES, MANIFEST, RUN, SANITIZERS, SUMMARY
 from gemmrepro.measure.regimes.places import FILES as REGIME_FILES
 from gemmrepro.registry import keys
 

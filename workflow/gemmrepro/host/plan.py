@@ -24,9 +24,8 @@ from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
 from gemmrepro.host.architectures import run_by
 from gemmrepro.host.gpu_probe import HostGpu
-from gemmrepro.measure.checks.manifest import MANIFEST
 from gemmrepro.measure.chosen import one_of
-from gemmrepro.measure.recording import FILES, SUMMARY
+from gemmrepro.measure.recording import FILES, MANIFEST, SUMMARY
 from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 from gemmrepro.registry.requirements import newest_target, requirement

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 from gemmrepro import registry
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
-from gemmrepro.measure.checks.physics import bounds
 from gemmrepro.measure.rows import Measurements
+from gemmrepro.recordings.limits import bounds
 from gemmrepro.registry import chips
 
 ONE_RATE = ({"fp16", "bf16"},)

@@ -12,7 +12,7 @@ from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import NOT_TESTABLE
-from gemmrepro.measure.checks.physics import CEILINGS, Ceilings, limit, sums
+from gemmrepro.measure.recording import CEILINGS
 from gemmrepro.measure.rows import Measurements, capability_of, select
 from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
@@ -20,6 +20,7 @@ from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.regimes import cards_sentence, takes_sentence
 from gemmrepro.paper.runnable import Runnable, runnable
+from gemmrepro.recordings.limits import Ceilings, limit, sums
 from gemmrepro.registry.requirements import requirement
 
 SHOWN = 8

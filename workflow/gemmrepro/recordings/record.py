@@ -44,16 +44,13 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.combined import gate, summary_line
 from gemmrepro.gates.keys import key_on
 from gemmrepro.gpu import device
-from gemmrepro.host.bundles import sign, write_bundle
-from gemmrepro.measure import merge
 from gemmrepro.measure.binaries import is_built
-from gemmrepro.measure.checks.gates import GATES
-from gemmrepro.measure.checks.manifest import write_manifest
-from gemmrepro.measure.checks.whole import check_measured
 from gemmrepro.measure.plan import Settings
 from gemmrepro.measure.prepare import timed_kernels
-from gemmrepro.measure.recording import FILES, RUN, SUMMARY
+from gemmrepro.measure.recording import FILES, GATES, RUN, SUMMARY, check_measured, write_manifest
 from gemmrepro.measure.regimes import places
+from gemmrepro.recordings import merge
+from gemmrepro.recordings.bundles import sign, write_bundle
 from gemmrepro.registry import Kernel
 
 say = sayer("record")

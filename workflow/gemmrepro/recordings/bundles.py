@@ -25,11 +25,7 @@ from gemmrepro.core.names import RESTORE
 from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import slug
-from gemmrepro.measure.checks.gates import GATES
-from gemmrepro.measure.checks.manifest import digest
-from gemmrepro.measure.checks.physics import CEILINGS
-from gemmrepro.measure.checks.sanitizers import SANITIZERS
-from gemmrepro.measure.recording import FILES, RUN
+from gemmrepro.measure.recording import CEILINGS, FILES, GATES, RUN, SANITIZERS, digest
 from gemmrepro.measure.regimes import places
 
 INDEX = "bundle.json"

@@ -1,6 +1,6 @@
 """Print how far the recorded takes of families agree, on one card and from card to card, as JSON.
 
-python -m gemmrepro.measure.regimes.cards --families hopper,crt --recorded reports/recorded/h200
+python -m gemmrepro.recordings.cards --families hopper,crt --recorded reports/recorded/h200
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import json
 from pathlib import Path
 
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.measure.checks.regimes import read_take
 from gemmrepro.measure.regimes.places import takes
 from gemmrepro.measure.regimes.spread import Take, summary
+from gemmrepro.recordings.regimes import read_take
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m gemmrepro.measure.regimes.cards", description=(__doc__ or "").split("\n")[0]
+        prog="python -m gemmrepro.recordings.cards", description=(__doc__ or "").split("\n")[0]
     )
     parser.add_argument("--families", required=True, help="comma-separated")
     parser.add_argument("--recorded", type=Path, required=True, help="a GPU's folder under reports/recorded")
