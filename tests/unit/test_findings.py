@@ -32,8 +32,8 @@ SHOWN = 300
 def judged(name: str, article: str, verdict: str, over: float) -> ClaimView:
     """A claim that was judged at `over` times the published value."""
     value = MeasuredView(over, "ratio", over, over, (), "")
-    rest = {"covered_by": None, "correction": None, "kernels": (), "published": (), "judged_on": None}
-    words = dict.fromkeys(("where", "statement", "transfer", "transfer_reason", "explanation", "command"), "")
+    rest = {"correction": None, "kernels": (), "published": (), "judged_on": None}
+    words = dict.fromkeys(("where", "statement", "transfer", "transfer_reason", "explanation"), "")
     return ClaimView(
         id=name,
         family=article,

@@ -12,8 +12,8 @@ from gemmrepro import registry
 from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import limits
-from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.claims import VerdictsView
+from gemmrepro.paper.machine import highest
 from gemmrepro.paper.rows import row_view
 
 RUN = {

@@ -16,7 +16,7 @@ from gemmrepro.measure.rows import Measurements
 from gemmrepro.measure.rows import load as load_rows
 from gemmrepro.paper import evidence_index
 from gemmrepro.paper.inputs import TEMPLATES
-from gemmrepro.paper.places import Places
+from gemmrepro.paper.provenance import ShownRows
 from gemmrepro.paper.regimes import cards_sentence, regime_lines
 from gemmrepro.paper.rows import regime_row_view, row_anchor
 from gemmrepro.paper.text import NONE, anchor, number
@@ -96,7 +96,7 @@ def test_rows_of_the_regimes_have_places_on_the_pages_of_their_kernels(tmp_path)
         (tmp_path / "cutile" / file).write_bytes((take / file).read_bytes())
     regimes = {"cutile": load(tmp_path, "cutile")}
     measured = {"cutile": load_rows(ROOT / "reports/recorded/h200", "cutile")}
-    known = Places.of(measured, {}, regimes, {"cutile.tail_bf16"})
+    known = ShownRows.of(measured, {}, regimes, {"cutile.tail_bf16"})
     key = "cutile.tail_bf16/cuda13/bf16/4096x4096x4096/warm/sustained"
     assert known("cutile", key) == anchor(f"row {key}")
     assert known("cutile", key.replace("tail_bf16", "pairs_int8").replace("bf16", "int8")) is None, "it has no page"

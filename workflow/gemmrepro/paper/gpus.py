@@ -18,8 +18,8 @@ from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
 from gemmrepro.judge.ways import ON_ANY_GPU
 from gemmrepro.measure.regimes.rows import Regimes
 from gemmrepro.measure.rows import Measurements, cubes, is_current, load
-from gemmrepro.paper.ceilings import highest
 from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
+from gemmrepro.paper.machine import highest
 from gemmrepro.paper.regimes import cards_sentence
 
 VERDICTS = "verdicts.json"

@@ -18,8 +18,8 @@ from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
+from gemmrepro.paper.machine import Runnable, runnable
 from gemmrepro.paper.regimes import cards_sentence, takes_sentence
-from gemmrepro.paper.runnable import Runnable, runnable
 from gemmrepro.recordings.limits import Ceilings, limit, sums
 from gemmrepro.registry.requirements import requirement
 

@@ -41,13 +41,11 @@ from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, SideBySide, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
-from gemmrepro.paper.machine import machine_view, recordings
-from gemmrepro.paper.mechanisms import explained, mechanisms
+from gemmrepro.paper.machine import machine_view, runnable
 from gemmrepro.paper.policy import LOADER, PAPER, secured, tidy
-from gemmrepro.paper.references import references
+from gemmrepro.paper.references import explained, mechanisms, references
 from gemmrepro.paper.regimes import regime_lines
 from gemmrepro.paper.rows import row_anchor
-from gemmrepro.paper.runnable import runnable
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number
@@ -125,7 +123,6 @@ def _environment(
         "runnable": runnable([family.name for family in families], inputs.measured.values()),
         "machine": machine_view(inputs.measured, inputs.config.get("sweep", {})),
         "locks": inputs.locks,
-        "recordings": recordings(families, inputs.measured),
         "limits": limits(inputs, families),
         "reference_gpu": reference_gpu(),
         "regimes": regime_lines(inputs.measured, inputs.regimes),
@@ -159,6 +156,7 @@ def _of_the_project() -> dict[str, Any]:
 def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
     """What templates see of the claims and their verdicts."""
     verdicts = inputs.verdicts
+    published = {name: claim.value for name, claim in declared.items()}
     stated = verdicts.counts["article"]
     gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
     capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
@@ -170,11 +168,9 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
         "gpu": verdicts.gpu,
         "gpus": {name: measured.gpu for name, measured in inputs.measured.items() if measured.gpu},
         "by_article": by_article(verdicts.claims),
-        "disagreements": disagreements(verdicts.claims, {name: claim.value for name, claim in declared.items()}),
+        "disagreements": disagreements(verdicts.claims, published),
         "distances": {
-            claim.id: far
-            for claim in verdicts.claims
-            if (far := distance(claim, declared[claim.id].value if claim.id in declared else None)) is not None
+            claim.id: distance(over) for claim in verdicts.claims if (over := claim.over(published.get(claim.id)))
         },
         "figures": {name: claim.figure for name, claim in declared.items()},
         "few": {row_anchor(row) for family in inputs.measured.values() for row in _few_samples(family)},
