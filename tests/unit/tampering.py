@@ -17,7 +17,7 @@ from gemmrepro import experiments
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.checked import read_checked
 from gemmrepro.measure.recording import write_manifest
-from gemmrepro.measure.regimes.places import takes
+from gemmrepro.measure.regimes import takes
 from gemmrepro.recordings.accept import accept
 from gemmrepro.recordings.bundles import read_bundle
 from gemmrepro.recordings.regimes import read_take

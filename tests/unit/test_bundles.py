@@ -19,7 +19,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.host.finished_run import main as bundle_main
 from gemmrepro.measure import derived
 from gemmrepro.measure.recording import check_manifest
-from gemmrepro.measure.regimes.places import takes
+from gemmrepro.measure.regimes import takes
 from gemmrepro.operations import shape_of
 from gemmrepro.recordings.accept import accept
 from gemmrepro.recordings.accept import main as accept_main
