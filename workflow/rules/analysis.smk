@@ -78,9 +78,7 @@ for gpu in PLAN.other_gpus:
             judged=[read_of("judged", kernel.id) for kernel in KERNELS.values()],
             protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in KERNELS.values())],
             declared=[file_hash(path) for path in DECLARED],
-            code=code(
-                "judge.verdicts", "recordings.bring", "experiments.recorded", "gates.stage"
-            ),
+            code=code("judge.verdicts", "recordings.bring", "experiments.recorded", "gates.stage"),
         message:
             "Judging the claims on {params.recordings}"
         shell:

@@ -19,7 +19,7 @@ gc.freeze()
 # Also where another workflow uses this one as a module: `workflow.basedir` would be the other's.
 if not isinstance(workflow.current_basedir, os.PathLike):
     raise WorkflowError(
-        "gemmrepro needs its whole checkout: clone the repository, and name workflow/Snakefile in the clone as the"
+        "gemmrepro needs its whole checkout: clone the repository, and name the Snakefile in the clone as the"
         " module's snakefile."
     )
 LIBRARY = str(Path(workflow.current_basedir).parent)
@@ -62,7 +62,7 @@ def stop(error):
     sys.exit(1)
 
 
-OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY)
+OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY).parent
 try:
     gemmrepro.host.encoding.check_encoding()
     if OWN and workflow.is_main_process:

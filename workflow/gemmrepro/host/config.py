@@ -51,7 +51,7 @@ def check(config: Mapping[str, Any], files: Sequence[Path | str] = ()) -> None:
 
 
 def _sentence(violation: jsonschema.ValidationError) -> str:
-    """The key, what is wrong with its value, and what to write: the keys that there are, or the title or description of the key."""
+    """The key, what is wrong with its value, and what to write: the keys that there are, or what the schema says."""
     schema: Any = violation.schema
     key = ".".join(map(str, violation.absolute_path)) or "the configuration"
     why = violation.message
