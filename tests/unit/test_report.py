@@ -529,18 +529,20 @@ def test_disagreements_compare_figures_only():
         claim("d.fast", 3.0, unit="ms"),
         claim("e.own", 3.0, register="project"),
         claim("f.carried", 3.0, expected=1.5),
+        claim("g.other", 3.0, unit="ms"),
     ]
     published = {
-        "a.near": 1.0,
-        "a.far": 1.0,
-        "b.order": 1.0,
-        "c.partly": 1.0,
-        "d.fast": 2.0,
-        "e.own": 1.0,
-        "f.carried": 9.0,
+        **dict.fromkeys(("a.near", "a.far", "b.order", "c.partly", "e.own"), (1.0, "ratio")),
+        "d.fast": (0.002, "s"),
+        "f.carried": (9.0, "ratio"),
+        "g.other": (3.0, "cycles"),
     }
     found = disagreements(judged, published)
     assert [each.claim.id for each in found] == ["a.far", "f.carried", "d.fast"]
+    over = {each.id: each.over(published[each.id]) for each in judged}
+    assert {name: value for name, value in over.items() if value is not None} == pytest.approx(
+        {"a.near": 0.9, "a.far": 0.25, "c.partly": 9, "d.fast": 1.5, "e.own": 3, "f.carried": 2}
+    ), "in one unit, of what was decided"
     assert [each.text for each in found] == ["25.0%", "3.00", "3.00 ms"]
     assert [each.difference for each in found] == ["4.0 times lower", "2.0 times higher", "50% higher"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro.core.files import read_json
-from gemmrepro.core.text import as_published
+from gemmrepro.core.text import as_published, convert
 from gemmrepro.judge.claim import ANYWHERE, ARTICLE
 from gemmrepro.judge.rules import DECIDED, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
@@ -105,15 +105,19 @@ class ClaimView:
         """Where its published values are printed, each place once."""
         return tuple(dict.fromkeys(place for row in self.published for place in row.place.split("; ") if place))
 
-    def over(self, published: float | None) -> float | None:
-        """The judged value over `published`, or over what that makes expect here; None where they are no two numbers.
+    def over(self, published: tuple[float | None, str] | None) -> float | None:
+        """The judged value over the published one (and its unit), or over what that makes expect here.
 
-        Orders and signs have no tolerance, and compare no numbers.
+        None where no measurement or count decided, or they are no two numbers of one quantity. Orders and signs have
+        no tolerance, and compare no numbers.
         """
-        figure = published if self.expected is None else self.expected
-        if not figure or not self.tolerance or len(self.judged) != 1 or not self.judged[0].value / figure > 0:
+        if self.verdict not in DECIDED or not self.tolerance or len(self.judged) != 1:
             return None
-        return self.judged[0].value / figure
+        judged, (figure, unit) = self.judged[0], published or (None, "")
+        if self.expected is not None:
+            figure, unit = self.expected, judged.unit
+        value = convert(judged.value, judged.unit, unit)
+        return value / figure if value and figure and value / figure > 0 else None
 
 
 _CORRECTIONS = {
@@ -260,7 +264,7 @@ class Disagreement:
     difference: str
 
 
-def disagreements(claims: Sequence[ClaimView], published: Mapping[str, float | None]) -> list[Disagreement]:
+def disagreements(claims: Sequence[ClaimView], published: Mapping[str, tuple[float | None, str]]) -> list[Disagreement]:
     """Each family's statement that is not reproduced and is furthest, as a factor, from `published` (by claim id).
 
     The largest factor comes first.
@@ -270,9 +274,7 @@ def disagreements(claims: Sequence[ClaimView], published: Mapping[str, float | N
         over = claim.over(published.get(claim.id))
         if claim.register == ARTICLE and claim.verdict == "not reproduced" and over:
             if claim.family not in furthest or distance(over) > distance(furthest[claim.family].over):
-                figure = claim.judged[0].value / over
-                words = difference(claim.judged[0].value, figure)
-                furthest[claim.family] = Disagreement(claim, _amount(claim), over, words)
+                furthest[claim.family] = Disagreement(claim, _amount(claim), over, difference(over, 1.0))
     return sorted(furthest.values(), key=lambda disagreement: -distance(disagreement.over))
 
 

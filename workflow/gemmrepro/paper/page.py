@@ -30,6 +30,7 @@ from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import bundle, evidence_index, exports
+from gemmrepro.paper.accuracy import ALLOWED, Accuracies
 from gemmrepro.paper.baselines import BaselinePage, baseline_pages
 from gemmrepro.paper.citation import Citation, citation, linked_data
 from gemmrepro.paper.claims import by_article, disagreements, distance
@@ -44,7 +45,7 @@ from gemmrepro.paper.limits import limits
 from gemmrepro.paper.machine import machine_view, runnable
 from gemmrepro.paper.policy import LOADER, PAPER, secured, tidy
 from gemmrepro.paper.references import explained, mechanisms, references
-from gemmrepro.paper.regimes import regime_lines
+from gemmrepro.paper.regimes import PRECISE, recommendations, regime_lines
 from gemmrepro.paper.rows import row_anchor
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
@@ -98,6 +99,7 @@ def _environment(
     baselines: Sequence[BaselinePage],
 ) -> jinja2.Environment:
     """What every template sees."""
+    lines = regime_lines(inputs.measured, inputs.regimes, Accuracies.of(inputs.experiments))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -125,7 +127,10 @@ def _environment(
         "locks": inputs.locks,
         "limits": limits(inputs, families),
         "reference_gpu": reference_gpu(),
-        "regimes": regime_lines(inputs.measured, inputs.regimes),
+        "regimes": lines,
+        "recommendations": recommendations(lines),
+        "allowed": ALLOWED,
+        "precise": PRECISE,
         "side_by_side": _side_by_side(inputs),
         **_of_claims(inputs, declared),
         **_of_the_project(),
@@ -156,8 +161,8 @@ def _of_the_project() -> dict[str, Any]:
 def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
     """What templates see of the claims and their verdicts."""
     verdicts = inputs.verdicts
-    published = {name: claim.value for name, claim in declared.items()}
     stated = verdicts.counts["article"]
+    published = {name: (claim.value, claim.unit) for name, claim in declared.items()}
     gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
     capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
     return {
