@@ -197,17 +197,8 @@ class Family:
     def _measure(self, module: str, journal: str, out: Path, *chosen: str) -> None:
         """Run a measuring stage, which continues from its journal and stops in time for the budget."""
         asked = self.asked
-        arguments = [
-            "--family",
-            self.name,
-            "--config",
-            self._config_path,
-            "--build",
-            asked.build,
-            "--gates",
-            self.gates,
-        ]
-        arguments += ["--journal", asked.work / "sweep" / journal, "--out", out]
+        arguments = ["--family", self.name, "--config", self._config_path, "--build", asked.build]
+        arguments += ["--gates", self.gates, "--journal", asked.work / "sweep" / journal, "--out", out]
         if asked.budget:
             arguments += ["--budget", f"{max(0.0, asked.start + asked.budget - time.monotonic()):.0f}"]
         _succeed(stage(module, *map(str, arguments), *chosen))
@@ -308,6 +299,8 @@ def configured(asked: argparse.Namespace) -> dict[str, Any]:
         if given is not None and not (given >= least and 0 < given < math.inf):
             raise UserError(f"--{name} must be {f'at least {least}' if least else 'more than 0'}, not {given}.")
     asked.families = asked.families.split(",") if asked.families else config["families"]
+    for family in asked.families:
+        registry.family(family)
     sweep = config["sweep"]
     # What the command line states holds for every family.
     for name, exceptions in (("toolkits", "toolkit_of"), ("caches", "cache_of")):
@@ -323,10 +316,8 @@ def configured(asked: argparse.Namespace) -> dict[str, Any]:
     set_experiments(asked.setting, config.setdefault("experiments", {}))
     if asked.no_counters:
         sweep["counters"] = {}
-    known = sorted(
-        {each.name for family in asked.families for each in experiments.declared(registry.family(family).name)}
-    )
     if asked.experiments is not None:
+        known = sorted({each.name for family in asked.families for each in experiments.declared(family)})
         asked.experiments = [] if asked.experiments == "none" else asked.experiments.split(",")
         if unknown := [name for name in asked.experiments if name not in known]:
             there = f"there are: {', '.join(known) or 'none'}"
