@@ -16,8 +16,7 @@ from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import results
 from gemmrepro.judge import claims
-from gemmrepro.measure.regimes import rows as regime_rows
-from gemmrepro.measure.rows import load
+from gemmrepro.measure.rows import load, load_regimes
 from gemmrepro.paper.claims import ClaimView, MeasuredView, VerdictsView
 from gemmrepro.paper.figures import catalogue as families
 from gemmrepro.paper.figures import findings, style
@@ -70,7 +69,7 @@ def inputs(tmp_path_factory) -> Inputs:
         {claim.id: claim.value for claim in claims.load()},
         {name: load(RECORDED, name) for name in names},
         {name: results.load(folder, name) for name in names},
-        {name: regime_rows.load(folder / "regimes", name) for name in names},
+        {name: load_regimes(folder / "regimes", name) for name in names},
     )
 
 

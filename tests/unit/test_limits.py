@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.rows import Measurements
+from gemmrepro.measure.rows import Measurements, Regimes
 from gemmrepro.paper import limits
 from gemmrepro.paper.claims import VerdictsView
 from gemmrepro.paper.machine import highest

@@ -10,13 +10,9 @@ from support import ROOT
 
 from gemmrepro import registry
 from gemmrepro.core.text import listed
-from gemmrepro.measure.regimes import spread
-from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
-from gemmrepro.measure.regimes.places import FILES
-from gemmrepro.measure.regimes.rows import Regimes, load
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
-from gemmrepro.measure.rows import Measurements
-from gemmrepro.measure.rows import load as load_rows
+from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
+from gemmrepro.measure.regimes import BURST, FILES, IN_TURN, SUSTAINED
+from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
 from gemmrepro.paper import evidence_index
 from gemmrepro.paper.accuracy import Accuracies, bounds_elements, in_class
 from gemmrepro.paper.inputs import TEMPLATES
@@ -25,6 +21,7 @@ from gemmrepro.paper.provenance import ShownRows
 from gemmrepro.paper.regimes import Recommendation, cards_sentence, recommendations, regime_lines
 from gemmrepro.paper.rows import regime_row_view, row_anchor
 from gemmrepro.paper.text import NONE, anchor, number
+from gemmrepro.recordings.takes import TakeRows, agreement
 
 RATIOS = {
     # kernel: ratio in turn, sustained, in bursts
@@ -44,7 +41,7 @@ def row(kernel: str, regime: str, ratio: float | None, **cells: object) -> dict[
         values |= {"ratio_ci_low": ratio - 0.004, "ratio_ci_high": ratio + 0.004}
     times = {"median_us": 200.0, "baseline_median_us": None if toolkit == "library" else 200.0}
     times |= {"samples": 60, "err_fro": 0.0017}
-    return {**dict.fromkeys(ROW_COLUMNS), **known, **shape, **types, **values, **times, **cells}
+    return {**dict.fromkeys(REGIME_COLUMNS), **known, **shape, **types, **values, **times, **cells}
 
 
 def measured() -> tuple[dict[str, Measurements], dict[str, Regimes]]:
@@ -100,14 +97,14 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
 
 def test_rows_of_the_regimes_have_places_on_the_pages_of_their_kernels(tmp_path):
     """Where claims and goals lead to."""
-    regimes = {"cutile": load(tmp_path, "cutile")}
+    regimes = {"cutile": load_regimes(tmp_path, "cutile")}
     assert regimes["cutile"].summary.empty
     take = ROOT / "reports/recorded/h200/cutile/regimes/1"
     for file in FILES:
         (tmp_path / "cutile").mkdir(exist_ok=True)
         (tmp_path / "cutile" / file).write_bytes((take / file).read_bytes())
-    regimes = {"cutile": load(tmp_path, "cutile")}
-    measured = {"cutile": load_rows(ROOT / "reports/recorded/h200", "cutile")}
+    regimes = {"cutile": load_regimes(tmp_path, "cutile")}
+    measured = {"cutile": load(ROOT / "reports/recorded/h200", "cutile")}
     known = ShownRows.of(measured, {}, regimes, {"cutile.tail_bf16"})
     key = "cutile.tail_bf16/cuda13/bf16/4096x4096x4096/warm/sustained"
     assert known("cutile", key) == anchor(f"row {key}")
@@ -134,7 +131,7 @@ def test_a_size_of_the_regimes_alone_has_no_winner_in_turn():
 def test_stale_rows_and_families_without_rows_have_no_line():
     in_turn, regimes = measured()
     stale = Regimes("hopper", regimes["hopper"].summary.assign(status="stale"))
-    for none in (stale, Regimes("hopper", pd.DataFrame(columns=ROW_COLUMNS))):
+    for none in (stale, Regimes("hopper", pd.DataFrame(columns=REGIME_COLUMNS))):
         (line,) = lines(in_turn, {"hopper": none})
         assert not line.is_alone and line.kernels == 3, "all compete in turn"
     in_turn["hopper"].summary["status"] = "stale"
@@ -147,7 +144,7 @@ def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: obje
     sizes = {each["n"] for each in rows}
     library = [row(base, SUSTAINED, None, **dict.fromkeys("mnk", n), **cells) for n in sizes]
     family = str(rows[0]["kernel"]).split(".")[0]
-    nothing = Measurements(family, pd.DataFrame(columns=ROW_COLUMNS).drop(columns="regime"), pd.DataFrame())
+    nothing = Measurements(family, pd.DataFrame(columns=REGIME_COLUMNS).drop(columns="regime"), pd.DataFrame())
     found = Regimes(family, pd.DataFrame([*table, *library]))
     return recommendations(lines({family: nothing}, {family: found}))
 
@@ -208,39 +205,28 @@ def test_a_bound_for_every_element_is_a_contest_of_its_own() -> None:
     ]
 
 
-def take(card: str, **times: float) -> spread.Take:
+def take(card: str, **times: float) -> TakeRows:
     """A take whose rows are called by their kernels, sustained."""
     rows = [
-        {**dict.fromkeys(POINT, "x"), "kernel": name, "regime": SUSTAINED}
+        {**dict.fromkeys(REGIME_POINT, "x"), "kernel": name, "regime": SUSTAINED}
         | {"median_us": str(time), "ratio": "", "build_key": "0"}
         for name, time in times.items()
     ]
-    return spread.Take.of({"gpu": {"card": card}}, rows)
-
-
-def test_takes_on_one_card_and_cards_are_compared_apart():
-    takes = [take("a", one=100.0, two=200.0), take("a", one=101.0, two=200.0), take("b", one=110.55, two=202.0)]
-    again, cards = spread.repeated(takes, SUSTAINED), spread.between_cards(takes, SUSTAINED)
-    assert again and cards
-    assert (again.rows, again.middle, again.largest) == (2, pytest.approx(0.005), pytest.approx(0.01))
-    assert again.at.startswith("one ")
-    # a card's value is the mean of its takes
-    assert (cards.rows, cards.middle, cards.largest) == (2, pytest.approx(0.055), pytest.approx(0.1))
-    assert spread.repeated(takes, BURST) is None and spread.between_cards(takes[:2], SUSTAINED) is None
+    return {"gpu": {"card": card}}, rows
 
 
 def test_the_limits_say_how_far_takes_and_cards_are_apart():
     takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
-    nothing = pd.DataFrame(columns=ROW_COLUMNS)
-    sentence = cards_sentence(Regimes("hopper", nothing, spread.summary(takes)))
+    nothing = pd.DataFrame(columns=REGIME_COLUMNS)
+    sentence = cards_sentence(Regimes("hopper", nothing, agreement(takes)))
     first = "Two takes on one card (hopper): times of the same row differ by 1.0% sustained (median of 1 rows; "
     assert sentence.startswith(f"{first}at most 1.0%). Cards of one model (hopper): ")
     assert "bursts" not in sentence
-    both = {"spread": {regime: spread.summary(takes)["spread"][SUSTAINED] for regime in (SUSTAINED, BURST)}}
+    both = {"spread": {regime: agreement(takes)["spread"][SUSTAINED] for regime in (SUSTAINED, BURST)}}
     assert "1.0% sustained (median of 1 rows; at most 1.0%) and 1.0% in bursts (" in cards_sentence(
         Regimes("hopper", nothing, both)
     )
-    assert cards_sentence(Regimes("hopper", nothing, spread.summary(takes[:1]))) == ""
+    assert cards_sentence(Regimes("hopper", nothing, agreement(takes[:1]))) == ""
     assert cards_sentence(Regimes("hopper", nothing)) == ""
 
 

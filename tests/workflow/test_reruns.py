@@ -20,7 +20,7 @@ from gemmrepro import experiments, registry
 from gemmrepro.core import names
 from gemmrepro.core.paths import RECORDINGS
 from gemmrepro.host.sources import LOCK
-from gemmrepro.measure.regimes import places
+from gemmrepro.measure import regimes as regime_files
 from gemmrepro.registry import Kernel
 
 RECORDED = ("--config", "measure=recorded")
@@ -31,7 +31,7 @@ FOLDERS |= {f"results/gpus/{OTHER_GPU}/{name}" for name in ("measure", "regimes"
 
 EVERY = registry.kernels()
 FAMILIES = registry.family_names()
-TAKEN = {family for family in FAMILIES if places.takes(RECORDINGS / "h200", family)}
+TAKEN = {family for family in FAMILIES if regime_files.takes(RECORDINGS / "h200", family)}
 """The families whose kernels were also measured sustained and in bursts; one job reads all of them."""
 ALL_FIGURES = {f"figures_{family}": 1 for family in FAMILIES if experiments.figure_names(family)}
 REPORT = {"report": 1}

@@ -52,7 +52,7 @@ from gemmrepro.host.sources import Sources
 from gemmrepro.paper.figures import findings
 from gemmrepro.host.plan import Plan, checked_out, relative
 from gemmrepro.measure.recording import CEILINGS, FILES, GATES, MANIFEST, RUN, SANITIZERS, SUMMARY
-from gemmrepro.measure.regimes.places import FILES as REGIME_FILES
+from gemmrepro.measure.regimes import FILES as REGIME_FILES
 from gemmrepro.registry import keys
 
 

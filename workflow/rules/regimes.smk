@@ -18,11 +18,11 @@ if PLAN.live:
         params:
             folder=subpath(output[0], parent=True),
             run=lambda wildcards: read_of("run", wildcards.family),
-            code=code("measure.regimes.stage"),
+            code=code("measure.sweep_regimes"),
         message:
             "Measuring {wildcards.family} sustained and in bursts (finished passes survive an interruption)"
         shell:
-            ": >{log}; python3 -m gemmrepro.measure.regimes.stage --family {wildcards.family} --config results/config.json"
+            ": >{log}; python3 -m gemmrepro.measure.sweep_regimes --family {wildcards.family} --config results/config.json"
             " --build results/build --gates results/gates --journal results/sweep/regimes/{wildcards.family}"
             " --out {params.folder} 2>&1 >>{log} | tee -a {log}"
 
@@ -45,11 +45,11 @@ elif PLAN.regime_families:
             families=",".join(PLAN.regime_families),
             recordings=lambda wildcards: PLAN.recordings,
             run=[read_of("drawn", family) for family in PLAN.regime_families],
-            code=code("recordings.bring"),
+            code=code("recordings.takes"),
         message:
             "Checking the recorded regimes of {params.families}"
         shell:
-            "python3 -m gemmrepro.recordings.bring --regimes --families {params.families} --recorded {params.recordings}"
+            "python3 -m gemmrepro.recordings.takes --families {params.families} --recorded {params.recordings}"
             " --build results/build --out results/regimes 2>&1 | tee {log}"
 
 

@@ -14,7 +14,7 @@ from gemmrepro.core.text import as_published, convert
 from gemmrepro.judge.claim import ANYWHERE, ARTICLE
 from gemmrepro.judge.rules import DECIDED, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
-from gemmrepro.measure.regimes.rules import IN_TURN
+from gemmrepro.measure.regimes import IN_TURN
 from gemmrepro.paper.text import anchor, number
 
 Place = Callable[[str, str], str | None]

@@ -11,7 +11,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import COVERED, VERDICTS
-from gemmrepro.measure.regimes import places
+from gemmrepro.measure.regimes import FILES as REGIME_FILES
 from gemmrepro.paper import findings
 from gemmrepro.paper.accuracy import Accuracies
 from gemmrepro.paper.experiments import ExperimentView, experiment_view
@@ -141,7 +141,7 @@ def _alone_links(name: str, inputs: Inputs) -> dict[str, str]:
     if inputs.regimes_dir is None or name not in inputs.regimes or inputs.regimes[name].summary.empty:
         return {}
     added = {
-        file: inputs.files.add(inputs.regimes_dir / name / file, f"data/{name}/regimes/{file}") for file in places.FILES
+        file: inputs.files.add(inputs.regimes_dir / name / file, f"data/{name}/regimes/{file}") for file in REGIME_FILES
     }
     return {file: place for file, place in added.items() if place}
 

@@ -16,9 +16,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import results
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.evidence import load_gates
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.regimes.rows import load as load_regimes
-from gemmrepro.measure.rows import Measurements, load
+from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.figure_views import FigureView, read_figures, read_findings

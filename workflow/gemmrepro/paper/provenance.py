@@ -11,8 +11,7 @@ from typing import Any
 
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.experiments.results import Results
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.rows import Measurements
+from gemmrepro.measure.rows import Measurements, Regimes
 from gemmrepro.paper.claims import experiment_row_anchor
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.rows import counter_anchor, row_anchor

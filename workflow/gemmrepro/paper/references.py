@@ -10,8 +10,8 @@ from pathlib import Path
 
 from gemmrepro.core import paths, yaml_files
 from gemmrepro.errors import UserError
-from gemmrepro.judge.claim import ANYWHERE, ARTICLE
-from gemmrepro.judge.rules import NOT, PARTLY
+from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
+from gemmrepro.judge.rules import NOT, NOT_COMPARABLE, PARTLY
 from gemmrepro.paper.claims import ClaimView
 
 
@@ -123,7 +123,9 @@ def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capabili
     differing = [
         claim
         for claim in claims
-        if claim.register == ARTICLE and claim.verdict in (NOT, PARTLY) and claim.id not in wrong
+        if claim.register in (ARTICLE, LINKED)
+        and claim.verdict in (NOT, NOT_COMPARABLE, PARTLY)
+        and claim.id not in wrong
     ]
     at_work = [cause for cause in causes if not cause.capabilities or capability in cause.capabilities]
     pairs = [(cause, [claim for claim in differing if cause.explains(claim.id)]) for cause in at_work]

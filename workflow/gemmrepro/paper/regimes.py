@@ -13,9 +13,8 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.text import listed
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, REGIMES, SUSTAINED
-from gemmrepro.measure.rows import Measurements, cubes, is_current, select
+from gemmrepro.measure.regimes import BURST, IN_TURN, REGIMES, SUSTAINED
+from gemmrepro.measure.rows import Measurements, Regimes, cubes, is_current, select
 from gemmrepro.paper.accuracy import Accuracies, ErrorView, bounds_elements, in_class
 from gemmrepro.paper.figures.points import ratio_point
 from gemmrepro.paper.rows import row_anchor

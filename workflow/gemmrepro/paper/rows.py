@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 
 from gemmrepro.errors import UserError
-from gemmrepro.measure.regimes.rules import BURST
+from gemmrepro.measure.regimes import BURST
 from gemmrepro.measure.rows import Measurements, counter_key, row_key
 from gemmrepro.paper.figures.points import BEYOND, counted
 from gemmrepro.paper.machine import ceiling_of

@@ -22,7 +22,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.checked import read_checked
 from gemmrepro.measure.recording import CEILINGS, GATES, RUN, SUMMARY, write_manifest
-from gemmrepro.measure.regimes.places import takes
+from gemmrepro.measure.regimes import takes
 from gemmrepro.recordings.bundles import Bundle, check_signature, read_bundle
 from gemmrepro.recordings.gates import check_gates
 from gemmrepro.recordings.regimes import chosen, point_of, read_take

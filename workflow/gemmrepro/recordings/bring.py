@@ -2,30 +2,20 @@
 
     python -m gemmrepro.recordings.bring --families ladder,hopper --recorded reports/recorded/h200 \\
         --build results/build --out results/measure
-    python -m gemmrepro.recordings.bring --regimes --families hopper,crt --recorded reports/recorded/h200 \\
-        --build results/build --out results/regimes
 
 A row is "current" if its build key and its run key are those of today's build of the same kernel with the same toolkit,
 and "stale" otherwise, also if that toolkit was not built. Rows of libraries have no build. Nothing in a recording is
 believed that can be computed: what does not follow from its samples, or cannot be on its GPU, is refused.
-
-Of the regimes every take is checked. Each row is of the last take that has it, a current row before a stale one, and
-its ratio is to the baseline of that take. A family without any gets no rows.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
 
 from gemmrepro.core.files import write_atomic, write_json
-from gemmrepro.core.tables import csv_text, parquet
+from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.recording import (
@@ -40,11 +30,7 @@ from gemmrepro.measure.recording import (
     stale,
     write_nothing,
 )
-from gemmrepro.measure.regimes import files, places
-from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
-from gemmrepro.measure.regimes.spread import Take, by_card, summary
 from gemmrepro.recordings.gates import check_gates
-from gemmrepro.recordings.regimes import RegimeRecording, chosen, point_of, read_take
 from gemmrepro.recordings.sweeps import read_whole
 
 
@@ -83,52 +69,6 @@ def bring_sweep(family: str, recorded: Path, build: Path, out: Path, synthetic: 
     return len(recording.rows), stale(recording.rows)
 
 
-def bring_regimes(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
-    """Check the takes of `family` and bring their rows to `out` with statuses set; returns (rows, stale rows).
-
-    Raises:
-        UserError: a take is incomplete, corrupt, or contradicts itself.
-    """
-    takes = [read_take(family, folder, build) for folder in places.takes(recorded, family)]
-    if not takes:
-        files.write_nothing(out)
-        return 0, 0
-    compared = [Take.of(take.run, take.rows) for take in takes]
-    cards, taken = summary(compared) | {"by_card": by_card(compared)}, chosen(takes)
-    rows = [row for number, take in enumerate(takes) for row in take.rows if taken[point_of(row)] == number]
-    write_atomic(out / places.SUMMARY, csv_text(rows, ROW_COLUMNS))
-    write_atomic(out / places.SAMPLES, _table(takes, taken, "samples"))
-    write_atomic(out / places.READINGS, _table(takes, taken, "readings"))
-    write_json(out / places.RUN, {**takes[-1].run, "source": "recorded", "earlier": _earlier(takes, taken), **cards})
-    return len(rows), stale(rows)
-
-
-def _table(takes: Sequence[RegimeRecording], taken: Mapping[files.Point, int], name: str) -> bytes:
-    """The samples or readings (`name`) of the rows that are brought."""
-    numbers = sorted(set(taken.values()))
-    if len(numbers) == 1:
-        return bytes(getattr(takes[numbers[0]], name))
-    frames = []
-    for number in numbers:
-        frame = pd.read_parquet(io.BytesIO(getattr(takes[number], name)))
-        points = zip(*(frame[column].astype(str) for column in POINT), strict=True)
-        frames.append(frame[[taken.get(point) == number for point in points]])
-    return parquet(pd.concat(frames, ignore_index=True))
-
-
-def _earlier(takes: Sequence[RegimeRecording], taken: Mapping[files.Point, int]) -> list[dict[str, Any]]:
-    """Of each take before the last that rows are brought from: its date, its card, and the kernels."""
-    return [
-        {
-            "date": take.run["date"],
-            "card": take.run["gpu"].get("card", ""),
-            "kernels": sorted({point[POINT.index("kernel")] for point, of in taken.items() if of == number}),
-        }
-        for number, take in enumerate(takes[:-1])
-        if number in taken.values()
-    ]
-
-
 def main() -> int:
     """Bring the families that the command line names."""
     summary_line = (__doc__ or "").split("\n")[0]
@@ -137,16 +77,14 @@ def main() -> int:
     parser.add_argument("--recorded", type=Path, required=True, help="a GPU's folder under reports/recorded")
     parser.add_argument("--build", type=Path, default=Path("results/build"))
     parser.add_argument("--out", type=Path, required=True, help="a folder for each family is made in it")
-    parser.add_argument("--regimes", action="store_true", help="bring the takes of the regimes instead of the sweeps")
     arguments = parser.parse_args()
-    what, bring = ("regimes", bring_regimes) if arguments.regimes else ("recorded", bring_sweep)
     for family in arguments.families.split(","):
-        count, outdated = bring(family, arguments.recorded, arguments.build, arguments.out / family)
-        if not count and not arguments.regimes:
+        count, outdated = bring_sweep(family, arguments.recorded, arguments.build, arguments.out / family)
+        if not count:
             remedy = "record it with workflow/scripts/record"
             print(f"recorded: {family} was never recorded there; {remedy}.", file=sys.stderr)
         note = f", {outdated} of them stale: today's build differs from the one that was measured" if outdated else ""
-        print(f"{what}: {family}: {count} rows{note}", file=sys.stderr)
+        print(f"recorded: {family}: {count} rows{note}", file=sys.stderr)
     return 0
 
 

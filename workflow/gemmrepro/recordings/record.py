@@ -44,11 +44,10 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.combined import gate, summary_line
 from gemmrepro.gates.keys import key_on
 from gemmrepro.gpu import device
-from gemmrepro.measure.binaries import is_built
+from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.plan import Settings
-from gemmrepro.measure.prepare import timed_kernels
+from gemmrepro.measure.prepare import is_built, timed_kernels
 from gemmrepro.measure.recording import FILES, GATES, RUN, SUMMARY, check_measured, write_manifest
-from gemmrepro.measure.regimes import places
 from gemmrepro.recordings import merge
 from gemmrepro.recordings.bundles import sign, write_bundle
 from gemmrepro.registry import Kernel
@@ -113,7 +112,7 @@ class Family:
             self._measure("measure.sweep", self.name, self.measured, *chosen)
         if self.take:
             # A take is a measurement of its own: nothing of another one's journal counts.
-            self._measure("measure.regimes.stage", f"regimes/{self.name}/{self.take}", self.regimes)
+            self._measure("measure.sweep_regimes", f"regimes/{self.name}/{self.take}", self.regimes)
         if self.experiments:
             chosen = ["--name", ",".join(self.experiments), "--toolkits", ",".join(self.config["sweep"]["toolkits"])]
             self._measure("experiments.run", f"experiments/{self.name}", self.experimented, *chosen)
@@ -149,7 +148,7 @@ class Family:
         """The number of the take of the regimes that is recorded now; None where none is."""
         if not self.asked.regimes or not self.config["regimes"]["sizes"].get(self.name):
             return None
-        return max((int(path.name) for path in places.takes(self.recordings, self.name)), default=0) + 1
+        return max((int(path.name) for path in regime_files.takes(self.recordings, self.name)), default=0) + 1
 
     def _guests(self) -> list[Kernel]:
         """Kernels of other families that the experiments also run, if they are built."""
@@ -218,7 +217,7 @@ class Family:
         _copy(self.experimented, target / experiments.RECORDINGS, [f"{name}.csv" for name in self.experiments])
         _copy(self.experimented, target / experiments.RECORDINGS, [f"{name}.json" for name in self.experiments])
         if self.take:
-            _copy(self.regimes, target / places.FOLDER / str(self.take), places.FILES)
+            _copy(self.regimes, target / regime_files.FOLDER / str(self.take), regime_files.FILES)
         verdicts = {each.id: read_json(self._numeric(each), "a verdict", "record again") for each in self.kernels}
         write_json(target / GATES, verdicts)
         write_manifest(target)

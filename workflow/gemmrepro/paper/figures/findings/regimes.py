@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import format_number, listed
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
+from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.paper.accuracy import Accuracies
 from gemmrepro.paper.figures.findings.parts import Inputs, column, names_down
 from gemmrepro.paper.figures.style import INK, PUBLISHED, SERIES, Drawing, despine, empty, finding
