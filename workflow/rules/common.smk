@@ -28,7 +28,6 @@ sys.path.insert(0, LIBRARY)
 import gemmrepro.host.config
 import gemmrepro.host.config_files
 import gemmrepro.host.disk_space
-import gemmrepro.host.encoding
 import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
@@ -64,7 +63,7 @@ def stop(error):
 
 OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY).parent
 try:
-    gemmrepro.host.encoding.check_encoding()
+    places.check_encoding()
     if OWN and workflow.is_main_process:
         gemmrepro.host.disk_space.check()
     RUN = gemmrepro.host.killed_runs.Run() if OWN and workflow.is_main_process else None

@@ -20,6 +20,7 @@ It is resumable: finished points stay in the journal under --work, and the same 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import os
@@ -27,8 +28,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,78 +57,15 @@ say = sayer("record")
 CONFIGURATIONS = (ROOT / "config/config.yaml", ROOT / "config/record.yaml")
 """Settings of a recording, each over those before it."""
 
+LEAST = {"rounds": 2, "seconds": 0, "seeds": 1, "jobs": 1, "budget": 0}
+"""The least value of an option that is a number; 0: it must exceed that."""
+
 
 def stage(module: str, *arguments: str) -> int:
     """Run one of the project's stages in its own process, which a kernel that breaks the GPU's context ends alone."""
     path = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     return subprocess.run([sys.executable, "-m", f"gemmrepro.{module}", *arguments], env=environment).returncode
-
-
-@dataclass(frozen=True)
-class Request:
-    """What to record, and the folders involved.
-
-    Attributes:
-        config: the configuration with the command line's changes, as JSON.
-        build, work, out: folders of binaries, of journal and verdicts, and of recordings.
-        experiments: names of those to run; None for all.
-        seeds: number of seeds of the numerical gate.
-        jobs: kernels judged at a time.
-        regate: whether to judge kernels that already have a verdict.
-        sweep: whether to measure times.
-        missing: whether to time only kernels without current rows, and to keep the rows of the others.
-        stated: settings of the sweep that the command line states; a recording that is continued keeps its others.
-        regimes: whether to measure the regimes too, as one more take.
-        deadline: on the clock of time.monotonic; None without a budget.
-    """
-
-    config: Path
-    build: Path
-    work: Path
-    out: Path
-    families: tuple[str, ...]
-    toolkits: tuple[str, ...]
-    experiments: tuple[str, ...] | None
-    seeds: int
-    jobs: int
-    regate: bool
-    sweep: bool
-    missing: bool
-    stated: frozenset[str]
-    regimes: bool
-    deadline: float | None
-
-    @property
-    def gates(self) -> Path:
-        """The folder of the gates' verdicts."""
-        return self.work / "gates"
-
-    @property
-    def numeric(self) -> Path:
-        """The folder of the numerical gate's verdicts."""
-        return self.gates / "numeric"
-
-    def budget(self) -> list[str]:
-        """The remaining budget, as a stage's arguments."""
-        if self.deadline is None:
-            return []
-        return ["--budget", f"{max(0.0, self.deadline - time.monotonic()):.0f}"]
-
-
-@dataclass(frozen=True)
-class Machine:
-    """The GPU at hand: its name, its driver, and the folder of its recordings."""
-
-    gpu: str
-    driver: str
-    slug: str
-
-    @classmethod
-    def here(cls) -> Machine:
-        """Raises UserError where no GPU can be used."""
-        described = device.described()
-        return cls(described["name"], described["driver"], described["slug"])
 
 
 class Unsuccessful(Exception):
@@ -138,181 +75,163 @@ class Unsuccessful(Exception):
         self.code = code
 
 
-def _succeed(code: int) -> None:
-    if code:
-        raise Unsuccessful(code)
-
-
 class Family:
-    """Records one family: judges, measures and files it."""
+    """Records one family: judges, measures and files it.
 
-    def __init__(self, name: str, request: Request, machine: Machine) -> None:
-        self.name, self.request, self.machine = name, request, machine
-        self.kernels = registry.kernels(name)
+    Args:
+        asked: the command line's options.
+        config: the configuration with the command line's changes.
+        gpu: name, driver and slug of the GPU at hand.
+    """
+
+    def __init__(self, name: str, asked: argparse.Namespace, config: dict[str, Any], gpu: Mapping[str, str]) -> None:
+        self.name, self.asked, self.gpu = name, asked, gpu
+        self.config = copy.deepcopy(config)
+        self.recordings: Path = asked.out / gpu["slug"]
+        self.gates: Path = asked.work / "gates"
+        self.measured: Path = asked.work / "measure" / name
+        self.regimes: Path = asked.work / "regimes" / name
+        self.experimented: Path = asked.work / "experiments" / name
         declared = [experiment.name for experiment in experiments.declared(name)]
-        wanted = request.experiments
-        self.experiments = [name for name in declared if wanted is None or name in wanted]
-        self.everyone = (*self.kernels, *self._guests())
-        self.config = self._continued() if request.missing and request.sweep else request.config
-        self.timed = self._missing() if request.missing and request.sweep else list(timed_kernels(name))
-        self.swept = request.sweep and bool(self.timed)
-        self.measured = request.work / "measure" / name
-        self.experimented = request.work / "experiments" / name
-        self.take = self._next_take() if request.regimes else None
+        self.experiments = [each for each in declared if asked.experiments is None or each in asked.experiments]
+        self.kernels = registry.kernels(name)
+        self.timed = [] if asked.no_sweep else self._missing() if asked.missing else list(timed_kernels(name))
+        self.take = self._next_take()
 
     def record(self) -> None:
         """Record the family. Raises Unsuccessful if a stage fails."""
-        self._judge_numerically()
-        self._gate()
-        if self.swept:
-            self._sweep()
-        if self.take is not None:
-            self._measure_regimes(self.take)
+        write_json(self._config_path, self.config)
+        judged = (*self.kernels, *self._guests())
+        self._judge_numerically(judged)
+        for kernel in judged:
+            verdict = gate(kernel, self.asked.build, self._toolkits(kernel), self._numeric(kernel), None)
+            write_json(self.gates / f"{kernel.id}.json", verdict)
+            print(summary_line(verdict), flush=True)
+        if self.timed:
+            chosen = ["--kernels", ",".join(self.timed)] if self.asked.missing else []
+            self._measure("measure.sweep", self.name, self.measured, *chosen)
+        if self.take:
+            # A take is a measurement of its own: nothing of another one's journal counts.
+            self._measure("measure.sweep_regimes", f"regimes/{self.name}/{self.take}", self.regimes)
         if self.experiments:
-            self._experiment()
+            chosen = ["--name", ",".join(self.experiments), "--toolkits", ",".join(self.config["sweep"]["toolkits"])]
+            self._measure("experiments.run", f"experiments/{self.name}", self.experimented, *chosen)
         self._file()
 
-    def _continued(self) -> Path:
-        """The configuration with the toolkits and cache states that the family's recording covers.
+    @property
+    def _config_path(self) -> Path:
+        return self.asked.work / f"config.{self.name}.json"
+
+    def _numeric(self, kernel: Kernel) -> Path:
+        """The numerical gate's verdict on a kernel."""
+        return self.gates / "numeric" / f"{kernel.id}.json"
+
+    def _toolkits(self, kernel: Kernel) -> list[str]:
+        """The toolkits with which a kernel is recorded."""
+        return [toolkit for toolkit in self.config["sweep"]["toolkits"] if toolkit in kernel.platform.toolkits]
+
+    def _missing(self) -> list[str]:
+        """Ids of the timed kernels that lack a current row, with the toolkits and caches that the recording covers.
 
         A recording of warm caches alone lacks no cold rows, unless the command line asks for them.
         """
-        config = read_json(self.request.config, "the configuration", "record again")
-        covered = merge.covered(self._recordings / self.name)
-        config["sweep"].update({name: values for name, values in covered.items() if name not in self.request.stated})
-        path = self.request.work / f"config.{self.name}.json"
-        write_json(path, config)
-        return path
-
-    def _missing(self) -> list[str]:
-        """Ids of the timed kernels that lack a current row."""
-        document = read_json(self.config, "the configuration", "record again")["sweep"]
-        settings = Settings.of(document, self.name)
-        lacking = merge.missing(self.name, settings, self._recordings / self.name, self.request.build)
-        places = f"{' and '.join(settings.toolkits)}, {' and '.join(settings.caches)} caches"
-        say(f"{self.name}: {', '.join(lacking) or 'no kernel'} without current rows ({places})")
+        covered = merge.covered(self.recordings / self.name)
+        sweep = self.config["sweep"]
+        sweep.update({name: values for name, values in covered.items() if not getattr(self.asked, name)})
+        settings = Settings.of(sweep, self.name)
+        lacking = merge.missing(self.name, settings, self.recordings / self.name, self.asked.build)
+        where = f"{' and '.join(settings.toolkits)}, {' and '.join(settings.caches)} caches"
+        say(f"{self.name}: {', '.join(lacking) or 'no kernel'} without current rows ({where})")
         return lacking
 
     def _next_take(self) -> int | None:
-        """The number of the take of the regimes that is recorded now; None where the family has no sizes in them."""
-        regimes = read_json(self.request.config, "the configuration", "record again")["regimes"]
-        there = [int(path.name) for path in regime_files.takes(self._recordings, self.name)]
-        return max(there, default=0) + 1 if regimes["sizes"].get(self.name) else None
+        """The number of the take of the regimes that is recorded now; None where none is."""
+        if not self.asked.regimes or not self.config["regimes"]["sizes"].get(self.name):
+            return None
+        return max((int(path.name) for path in regime_files.takes(self.recordings, self.name)), default=0) + 1
 
     def _guests(self) -> list[Kernel]:
         """Kernels of other families that the experiments also run, if they are built."""
-        request = self.request
-        ids = dict.fromkeys(
-            kernel for name in self.experiments for kernel in experiments.experiment(self.name, name).kernels
-        )
+        run = [experiments.experiment(self.name, experiment).kernels for experiment in self.experiments]
+        guests = [registry.kernel(name) for name in dict.fromkeys(name for names in run for name in names)]
         return [
-            kernel
-            for kernel in map(registry.kernel, ids)
-            if kernel.family != self.name and all(is_built(kernel, name, request.build) for name in self._of(kernel))
+            guest
+            for guest in guests
+            if guest.family != self.name
+            and all(is_built(guest, toolkit, self.asked.build) for toolkit in self._toolkits(guest))
         ]
-
-    def _of(self, kernel: Kernel) -> list[str]:
-        """The toolkits with which a kernel is recorded."""
-        return [toolkit for toolkit in self.request.toolkits if toolkit in kernel.platform.toolkits]
-
-    @property
-    def _recordings(self) -> Path:
-        return self.request.out / self.machine.slug
 
     def _is_judged(self, kernel: Kernel, verdict: Mapping[str, Any]) -> bool:
         """Whether `verdict` is today's numerical gate's, given on this machine and on today's runs.
 
         "not run" is no verdict: what was in the way, such as a missing binary, may be gone.
         """
-        if (verdict.get("gpu"), verdict.get("driver")) != (self.machine.gpu, self.machine.driver):
+        if (verdict.get("gpu"), verdict.get("driver")) != (self.gpu["name"], self.gpu["driver"]):
             return False
+        for toolkit in self._toolkits(kernel):
+            judged = verdict["toolkits"].get(toolkit, {})
+            today = key_on(verdict, kernel, read_build(kernel, self.asked.build, toolkit).build_key)
+            if judged.get("gate_key") != today or judged.get("status") not in ("passed", "failed"):
+                return False
+        return True
 
-        def stands(one: Mapping[str, Any], toolkit: str) -> bool:
-            today = key_on(verdict, kernel, read_build(kernel, self.request.build, toolkit).build_key)
-            return one.get("gate_key") == today and one.get("status") in ("passed", "failed")
-
-        return all(stands(verdict["toolkits"].get(toolkit, {}), toolkit) for toolkit in self._of(kernel))
-
-    def _unjudged(self) -> list[str]:
-        """Ids of the kernels that need a numerical verdict; a recorded one that still holds is copied."""
-        families = {kernel.family for kernel in self.everyone}
-        filed = {family: _read(self._recordings / family / GATES) for family in families}
+    def _judge_numerically(self, kernels: Sequence[Kernel]) -> None:
+        """Judge the kernels that need a numerical verdict; a recorded one that still holds is copied."""
+        filed = {family: _read(self.recordings / family / GATES) for family in {each.family for each in kernels}}
         unjudged = []
-        for kernel in self.everyone:
-            path, verdict = self.request.numeric / f"{kernel.id}.json", filed[kernel.family].get(kernel.id, {})
-            if self.request.regate and kernel.family == self.name:
-                unjudged.append(kernel.id)
-            elif self._is_judged(kernel, _read(path)):
-                continue
-            elif self._is_judged(kernel, verdict):
-                write_json(path, verdict)
-            else:
-                unjudged.append(kernel.id)
-        return unjudged
-
-    def _judge_numerically(self) -> None:
-        request, unjudged = self.request, self._unjudged()
-        arguments = ["--build", str(request.build), "--seeds", str(request.seeds), "--out-dir", str(request.numeric)]
+        for kernel in kernels:
+            recorded = filed[kernel.family].get(kernel.id, {})
+            if self.asked.regate and kernel.family == self.name:
+                unjudged.append(f"--kernel={kernel.id}")
+            elif not self._is_judged(kernel, _read(self._numeric(kernel))):
+                if self._is_judged(kernel, recorded):
+                    write_json(self._numeric(kernel), recorded)
+                else:
+                    unjudged.append(f"--kernel={kernel.id}")
         if unjudged:
-            chosen = [f"--kernel={name}" for name in unjudged]
-            _succeed(stage("gates.numeric", *arguments, "--processes", str(request.jobs), *chosen))
+            counts = ["--seeds", str(self.config["gates"]["seeds"]), "--processes", str(self.asked.jobs)]
+            folders = ["--build", str(self.asked.build), "--out-dir", str(self.gates / "numeric")]
+            _succeed(stage("gates.numeric", *folders, *counts, *unjudged))
 
-    def _gate(self) -> None:
-        for kernel in self.everyone:
-            numeric = self.request.numeric / f"{kernel.id}.json"
-            verdict = gate(kernel, self.request.build, self._of(kernel), numeric, None)
-            write_json(self.request.gates / f"{kernel.id}.json", verdict)
-            print(summary_line(verdict), flush=True)
-
-    def _common(self) -> list[str]:
-        """The arguments common to the measuring stages."""
-        request = self.request
-        folders = ["--build", str(request.build), "--gates", str(request.gates)]
-        return ["--family", self.name, "--config", str(self.config), *folders, *request.budget()]
-
-    def _sweep(self) -> None:
-        places = ["--journal", str(self.request.work / "sweep" / self.name), "--out", str(self.measured)]
-        chosen = ["--kernels", ",".join(self.timed)] if self.request.missing else []
-        _succeed(stage("measure.sweep", *self._common(), *places, *chosen))
-
-    def _measure_regimes(self, take: int) -> None:
-        work = self.request.work
-        # A take is a measurement of its own: nothing of another one's journal counts.
-        places = ["--journal", str(work / "sweep" / "regimes" / self.name / str(take))]
-        out = ["--out", str(work / "regimes" / self.name)]
-        _succeed(stage("measure.sweep_regimes", *self._common(), *places, *out))
-
-    def _experiment(self) -> None:
-        journal = self.request.work / "sweep" / "experiments" / self.name
-        chosen = ["--name", ",".join(self.experiments), "--toolkits", ",".join(self.request.toolkits)]
-        places = ["--journal", str(journal), "--out", str(self.experimented)]
-        _succeed(stage("experiments.run", *self._common(), *chosen, *places))
+    def _measure(self, module: str, journal: str, out: Path, *chosen: str) -> None:
+        """Run a measuring stage, which continues from its journal and stops in time for the budget."""
+        asked = self.asked
+        arguments = ["--family", self.name, "--config", self._config_path, "--build", asked.build]
+        arguments += ["--gates", self.gates, "--journal", asked.work / "sweep" / journal, "--out", out]
+        if asked.budget:
+            arguments += ["--budget", f"{max(0.0, asked.start + asked.budget - time.monotonic()):.0f}"]
+        _succeed(stage(module, *map(str, arguments), *chosen))
 
     def _file(self) -> None:
-        target = self._recordings / self.name
-        taken = self.request.work / "regimes" / self.name
-        for path in (*self.experimented.glob("*.json"), *(folder / RUN for folder in (self.measured, taken, target))):
+        """File what was measured, beside recorded rows of other points that still hold."""
+        target = self.recordings / self.name
+        runs = (folder / RUN for folder in (self.measured, self.regimes, target))
+        for path in (*self.experimented.glob("*.json"), *runs):
             check_measured(_read(path), path, synthetic=False)
-        if self.swept and (target / SUMMARY).is_file():
-            if kept := merge.merge(self.measured, target, self.request.build):
-                say(
-                    f"{self.name}: {kept} recorded rows of points that were not measured now stay (earlier in run.json)"
-                )
-        else:
-            for file in FILES if self.swept else ():
-                write_atomic(target / file, (self.measured / file).read_bytes())
-        for name in self.experiments:
-            for file in (f"{name}.csv", f"{name}.json"):
-                write_atomic(target / experiments.RECORDINGS / file, (self.experimented / file).read_bytes())
-        for file in regime_files.FILES if self.take is not None else ():
-            write_atomic(target / regime_files.FOLDER / str(self.take) / file, (taken / file).read_bytes())
-        verdicts = {
-            kernel.id: read_json(self.request.numeric / f"{kernel.id}.json", "a verdict", "record again")
-            for kernel in self.kernels
-        }
+        if self.timed and (target / SUMMARY).is_file():
+            if kept := merge.merge(self.measured, target, self.asked.build):
+                points = "rows of points that were not measured now stay (earlier in run.json)"
+                say(f"{self.name}: {kept} recorded {points}")
+        elif self.timed:
+            _copy(self.measured, target, FILES)
+        _copy(self.experimented, target / experiments.RECORDINGS, [f"{name}.csv" for name in self.experiments])
+        _copy(self.experimented, target / experiments.RECORDINGS, [f"{name}.json" for name in self.experiments])
+        if self.take:
+            _copy(self.regimes, target / regime_files.FOLDER / str(self.take), regime_files.FILES)
+        verdicts = {each.id: read_json(self._numeric(each), "a verdict", "record again") for each in self.kernels}
         write_json(target / GATES, verdicts)
         write_manifest(target)
         say(f"{self.name} is filed under {target}")
+
+
+def _succeed(code: int) -> None:
+    if code:
+        raise Unsuccessful(code)
+
+
+def _copy(source: Path, target: Path, names: Iterable[str]) -> None:
+    for name in names:
+        write_atomic(target / name, (source / name).read_bytes())
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -331,35 +250,27 @@ def parse_sizes(items: Iterable[str]) -> dict[str, list[int]]:
         try:
             sizes[family] = [int(number) for number in numbers.split(",")]
         except ValueError:
-            raise UserError(
-                f"--sizes '{item}' is not of the form family=size,size; for instance ladder=256,1024."
-            ) from None
+            form = "of the form family=size,size; for instance ladder=256,1024"
+            raise UserError(f"--sizes '{item}' is not {form}.") from None
         registry.family(family)
     return sizes
 
 
-def parse_settings(items: Iterable[str], configured: Mapping[str, Any]) -> dict[str, Any]:
-    """``["pytorch.training.iterations=500"]`` added to the configuration's settings of experiments."""
-    settings = {
-        family: {name: dict(values) for name, values in by_experiment.items()}
-        for family, by_experiment in configured.items()
-    }
+def set_experiments(items: Iterable[str], settings: dict[str, Any]) -> None:
+    """Add ``["pytorch.training.iterations=500"]`` to the configuration's settings of experiments."""
     for item in items:
         try:
             place, value = item.split("=", 1)
             family, name, setting = place.split(".")
             change = {setting: json.loads(value)}
         except ValueError:
-            raise UserError(
-                f"--setting '{item}' is not of the form family.experiment.setting=value; for instance "
-                "pytorch.training.iterations=500."
-            ) from None
+            form = "of the form family.experiment.setting=value; for instance pytorch.training.iterations=500"
+            raise UserError(f"--setting '{item}' is not {form}.") from None
         experiments.with_settings(experiments.experiment(family, name), change)
         settings.setdefault(family, {}).setdefault(name, {}).update(change)
-    return settings
 
 
-def _read_config(files: Iterable[Path]) -> dict[str, Any]:
+def read_config(files: Iterable[Path]) -> dict[str, Any]:
     """The settings of `files`, each over those before it. Raises UserError where that is no configuration."""
     config: Any = {}
     for path in files:
@@ -374,79 +285,43 @@ def _read_config(files: Iterable[Path]) -> dict[str, Any]:
     return config
 
 
-def _change(config: dict[str, Any], options: argparse.Namespace) -> None:
-    """Apply the command line's options on times and experiments to the configuration. Raises UserError."""
-    for name, least in {"rounds": 2, "seconds": 0, "seeds": 1, "jobs": 1, "budget": 0}.items():
-        given = getattr(options, name)
+def configured(asked: argparse.Namespace) -> dict[str, Any]:
+    """The configuration with the command line's changes; makes lists of the options that name several things.
+
+    Raises:
+        UserError: an argument or the configuration is invalid.
+    """
+    config = read_config([*CONFIGURATIONS, *filter(None, [asked.config])])
+    os.environ["GEMMREPRO_TUNED"] = config["tuned_gpu"]
+    for name, least in LEAST.items():
+        given = getattr(asked, name)
         if given is not None and not (given >= least and 0 < given < math.inf):
             raise UserError(f"--{name} must be {f'at least {least}' if least else 'more than 0'}, not {given}.")
+    asked.families = asked.families.split(",") if asked.families else config["families"]
+    for family in asked.families:
+        registry.family(family)
     sweep = config["sweep"]
     # What the command line states holds for every family.
-    if options.toolkits:
-        sweep["toolkits"], sweep["toolkit_of"] = options.toolkits.split(","), {}
-    if options.caches:
-        sweep["caches"], sweep["cache_of"] = options.caches.split(","), {}
-    for family, stated in parse_sizes(options.sizes).items():
+    for name, exceptions in (("toolkits", "toolkit_of"), ("caches", "cache_of")):
+        if given := getattr(asked, name):
+            sweep[name], sweep[exceptions] = given.split(","), {}
+    for family, stated in parse_sizes(asked.sizes).items():
         sweep["sizes"][family], sweep["kernels_at"][family] = stated, None
     if unknown := sorted(set(sweep["caches"]) - {"cold", "warm"}):
         raise UserError(f"--caches has '{unknown[0]}'; choose cold, warm or cold,warm.")
-    sweep["rounds"] = options.rounds or sweep["rounds"]
-    sweep["seconds_per_round"] = options.seconds or sweep["seconds_per_round"]
-    config["experiments"] = parse_settings(options.setting, config.get("experiments", {}))
-    if options.no_counters:
+    sweep["rounds"] = asked.rounds or sweep["rounds"]
+    sweep["seconds_per_round"] = asked.seconds or sweep["seconds_per_round"]
+    config["gates"]["seeds"] = asked.seeds or config["gates"]["seeds"]
+    set_experiments(asked.setting, config.setdefault("experiments", {}))
+    if asked.no_counters:
         sweep["counters"] = {}
-
-
-def _named_experiments(text: str | None, families: Iterable[str]) -> tuple[str, ...] | None:
-    """The experiments that --experiments names; None for all."""
-    if text is None:
-        return None
-    names = () if text == "none" else tuple(text.split(","))
-    known = {experiment.name for family in families for experiment in experiments.declared(family)}
-    if unknown := [name for name in names if name not in known]:
-        raise UserError(
-            f"no chosen family has the experiment {', '.join(unknown)}; there are: "
-            f"{', '.join(sorted(known)) or 'none'}."
-        )
-    return names
-
-
-def requested(options: argparse.Namespace, start: float) -> Request:
-    """The command line's request; writes the configuration with its changes into --work.
-
-    Args:
-        start: when the budget began, on the clock of time.monotonic.
-
-    Raises:
-        UserError: an argument or the configuration is invalid; nothing was run or written.
-    """
-    config = _read_config([*CONFIGURATIONS, *filter(None, [options.config])])
-    os.environ["GEMMREPRO_TUNED"] = config["tuned_gpu"]
-    families = tuple(options.families.split(",") if options.families else config["families"])
-    for family in families:
-        registry.family(family)
-    _change(config, options)
-    request = Request(
-        config=options.work / "config.json",
-        build=options.build,
-        work=options.work,
-        out=options.out,
-        families=families,
-        toolkits=tuple(config["sweep"]["toolkits"]),
-        experiments=_named_experiments(options.experiments, families),
-        seeds=options.seeds or config["gates"]["seeds"],
-        jobs=options.jobs,
-        regate=options.regate,
-        sweep=not options.no_sweep,
-        missing=options.missing,
-        stated=frozenset(name for name in ("toolkits", "caches") if getattr(options, name)),
-        regimes=options.regimes,
-        deadline=start + options.budget if options.budget else None,
-    )
-    if options.fresh:
-        shutil.rmtree(request.work, ignore_errors=True)
-    write_json(request.config, config)
-    return request
+    if asked.experiments is not None:
+        known = sorted({each.name for family in asked.families for each in experiments.declared(family)})
+        asked.experiments = [] if asked.experiments == "none" else asked.experiments.split(",")
+        if unknown := [name for name in asked.experiments if name not in known]:
+            there = f"there are: {', '.join(known) or 'none'}"
+            raise UserError(f"no chosen family has the experiment {', '.join(unknown)}; {there}.")
+    return config
 
 
 def _options() -> argparse.Namespace:
@@ -472,13 +347,8 @@ def _options() -> argparse.Namespace:
     add("--regimes", action="store_true", help="also measure kernels sustained and in bursts, as one more take")
     add("--missing", action="store_true", help="time only kernels without current rows; keep the others'")
     add("--experiments", help="run these only, comma-separated; 'none' for none; default: all")
-    add(
-        "--setting",
-        action="append",
-        default=[],
-        metavar="FAMILY.EXPERIMENT.SETTING=VALUE",
-        help="overrides how long an experiment measures; the value as JSON",
-    )
+    place = "FAMILY.EXPERIMENT.SETTING=VALUE"
+    add("--setting", action="append", default=[], metavar=place, help="how an experiment measures; the value as JSON")
     add("--regate", action="store_true", help="run the numerical gate even if its verdict is current")
     add("--fresh", action="store_true", help="delete this script's journal and verdicts first")
     add("--bundle", type=Path, help="also write this GPU's recordings of these families into one zip")
@@ -489,23 +359,22 @@ def _options() -> argparse.Namespace:
 
 def main() -> int:
     """Record what the command line asks for; returns the exit code of the first stage that fails."""
-    start = time.monotonic()
-    options = _options()
-    if options.sign and not options.bundle:
+    asked = _options()
+    asked.start = time.monotonic()
+    if asked.sign and not asked.bundle:
         raise UserError("--sign signs a bundle; give --bundle, too.")
-    request = requested(options, start)
+    config = configured(asked)
+    if asked.fresh:
+        shutil.rmtree(asked.work, ignore_errors=True)
     device.claim_gpu()  # one card for every stage
-    machine = Machine.here()
+    gpu = device.described()
     try:
-        for family in request.families:
-            Family(family, request, machine).record()
+        for family in asked.families:
+            Family(family, asked, config, gpu).record()
     except Unsuccessful as ended:
         return ended.code
-    if options.bundle:
-        write_bundle(request.out / machine.slug, options.bundle, request.families)
-        say(
-            f"bundled as {options.bundle}"
-            + (f", signed by {sign(options.bundle, options.sign)}" if options.sign else "")
-        )
-    say(f"done in {time.monotonic() - start:.0f} s")
+    if asked.bundle:
+        write_bundle(asked.out / gpu["slug"], asked.bundle, asked.families)
+        say(f"bundled as {asked.bundle}" + (f", signed by {sign(asked.bundle, asked.sign)}" if asked.sign else ""))
+    say(f"done in {time.monotonic() - asked.start:.0f} s")
     return 0
