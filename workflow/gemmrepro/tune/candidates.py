@@ -175,7 +175,7 @@ class Listing:
     def unfit(self, digest: str, shapes: Sequence[Shape], limits: Limits) -> str | None:
         """Why a candidate cannot run, or not without spills, on a GPU with these limits; None if it can."""
         compiled, kernel = self.compiled[digest], self.candidates[digest].kernel
-        if compiled.registers is None or compiled.shared_bytes is None:
+        if compiled.error or compiled.registers is None or compiled.shared_bytes is None:
             return f"does not compile: {compiled.error}"
         if compiled.spill_bytes:
             return f"spills {compiled.spill_bytes} bytes"
