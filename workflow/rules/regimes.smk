@@ -31,9 +31,7 @@ elif PLAN.regime_families:
     rule recorded_regimes:
         input:
             records=PLAN.builds_in(PLAN.regime_families),
-            takes=[path for family in PLAN.regime_families for path in PLAN.recorded_takes(family)],
-            ceilings=PLAN.recorded(CEILINGS, SUMMARY, RUN),
-            held_against=RECORDING_RULES,
+            takes=ancient(recorded_takes()),
             image=in_image("report"),
         output:
             PLAN.regimes(),
@@ -44,7 +42,8 @@ elif PLAN.regime_families:
         params:
             families=",".join(PLAN.regime_families),
             recordings=lambda wildcards: PLAN.recordings,
-            run=[read_of("drawn", family) for family in PLAN.regime_families],
+            run=read_of_families("drawn", PLAN.regime_families),
+            takes=contents(recorded_takes()),
             code=code("measure.regimes.recorded"),
         message:
             "Checking the recorded regimes of {params.families}"
