@@ -1,4 +1,5 @@
 # What the rules of each stage read: functions of wildcards, apart from the rules as Snakemake's lint asks.
+import csv
 import shlex
 from dataclasses import dataclass
 
@@ -64,9 +65,20 @@ def recorded_experiments(family, names):
 
 
 def drawn_from(family):
-    """The committed files that figures of a family show."""
+    """The committed files that figures of a family show, beside what articles print."""
     folder = Path(checked_out(f"kernels/{family}"))
-    return [*JUDGED_BY, *sorted(map(str, [*folder.glob("tuned/*/*.csv"), *folder.glob("layouts/*.csv")]))]
+    found = [folder / "claims.yaml", *folder.glob("tuned/*/*.csv"), *folder.glob("layouts/*.csv")]
+    chips = [checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")]
+    return [*chips, *sorted(str(path) for path in found if path.is_file())]
+
+
+def printed(family):
+    """A hash of what the articles print that a family is about."""
+    claims = Path(checked_out(f"kernels/{family}/claims.yaml"))
+    named = re.findall(r"\barticle: ([\w-]+)", claims.read_text()) if claims.is_file() else []
+    with open(checked_out("kernels/published.csv"), newline="") as file:
+        rows = [row for row in csv.reader(file) if row[0] in (*named, registry.family(family).article)]
+    return trees.digest(repr(rows))
 
 
 def shown_in_report():

@@ -144,13 +144,15 @@ def modules_hash(*start: str | Path, without: frozenset[str] = frozenset()) -> s
 def _module(path: Path) -> tuple[str, frozenset[str]]:
     """A hash of a file's code, and our modules that it imports or names in a string by itself."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))  # of its own, since docstrings leave it
-    needed = {module for _, (module, _) in _imported(tree)}
+    needed = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_module(node.value):
-            needed.add(node.value)
-        for field in ("body", "orelse", "finalbody"):
-            if isinstance(statements := getattr(node, field, None), list):
-                statements[:] = [statement for statement in statements if not trees.is_docstring(statement)]
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            needed.update(module for _, (module, _) in _bound_by_import(node))
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and _is_module(node.value):
+                needed.add(node.value)
+        elif isinstance(body := getattr(node, "body", None), list):
+            body[:] = [statement for statement in body if not trees.is_docstring(statement)]
     return trees.digest(ast.dump(tree)), frozenset(needed)
 
 
@@ -204,14 +206,18 @@ def _resolved(module: str, name: str) -> Definition:
 def _imported(tree: ast.AST) -> Iterator[tuple[str, Definition]]:
     """What the imports in a tree bind, of our own code: local names, and where they come from."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _bound_by_import(node)
+
+
+def _bound_by_import(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Definition]]:
+    for alias in node.names:
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                if _is_ours(alias.name):
-                    yield alias.asname or alias.name, (alias.name, "")
-        elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                yield alias.asname or alias.name, (inner, "") if _is_ours(inner) else (node.module, alias.name)
+            if _is_ours(alias.name):
+                yield alias.asname or alias.name, (alias.name, "")
+        elif node.module and _is_ours(node.module):
+            inner = f"{node.module}.{alias.name}"
+            yield alias.asname or alias.name, (inner, "") if _is_ours(inner) else (node.module, alias.name)
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
