@@ -31,7 +31,7 @@ FOLDERS |= {f"results/gpus/{OTHER_GPU}/{name}" for name in ("measure", "regimes"
 
 FAMILIES = registry.family_names()
 TAKEN = {family for family in FAMILIES if places.takes(RECORDINGS / "h200", family)}
-"""The families whose kernels were also measured sustained and in bursts; one job reads all of them."""
+"""The families whose kernels were also measured sustained and in bursts."""
 
 REPORT = {"report": 1}
 ELSEWHERE = {"verdicts_on": 1} | REPORT
@@ -46,7 +46,7 @@ def figures(*families: str) -> dict[str, int]:
 
 def rows(*families: str) -> dict[str, int]:
     """The rows of some families, and what reads rows. The ceilings stand in every figure of a roofline."""
-    taken = {"recorded_regimes": 1} if TAKEN & {*families} else {}
+    taken = {"recorded_regimes": len(TAKEN & {*families})} if TAKEN & {*families} else {}
     return {"measure": len(families)} | taken | figures(*(FAMILIES if "ceilings" in families else families)) | VERDICTS
 
 

@@ -51,10 +51,9 @@ def recipe_of(env):
     return [checked_out(f"docker/{env}.Dockerfile"), checked_out("docker/apt-locked"), *filter(os.path.isfile, [lock])]
 
 
-def recorded_takes():
-    """The committed takes of the regimes, and what they are held against."""
-    takes = [path for family in PLAN.regime_families for path in PLAN.recorded_takes(family)]
-    return [*takes, *PLAN.recorded(CEILINGS, SUMMARY, RUN), *RECORDING_RULES]
+def recorded_takes(family):
+    """A family's committed takes of the regimes, and what they are held against."""
+    return [*PLAN.recorded_takes(family), *PLAN.recorded(CEILINGS, SUMMARY, RUN), *RECORDING_RULES]
 
 
 def recorded_experiments(family, names):
