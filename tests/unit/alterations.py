@@ -342,13 +342,14 @@ def _consistent_take(time: float, energy: float) -> Edit:
 def _rewrite_take(take: Path, rows: pd.DataFrame) -> None:
     """Every row of a take computed anew from its blocks, its rates scaled with its time."""
     from gemmrepro.core.names import LIBRARY
-    from gemmrepro.measure.regimes import derived, files
-    from gemmrepro.measure.regimes.columns import POINT, SET
+    from gemmrepro.measure.columns import REGIME_POINT, SET
+    from gemmrepro.measure.derived import regime_cells
+    from gemmrepro.measure.rows import by_point
 
-    found = files.by_point(pd.read_parquet(take / "samples.parquet"), pd.read_parquet(take / "readings.parquet"))
+    found = by_point(pd.read_parquet(take / "samples.parquet"), pd.read_parquet(take / "readings.parquet"))
     for line, row in rows.iterrows():
         baseline = found[row["baseline"], LIBRARY, *(row[name] for name in SET)].blocks if row["baseline"] else None
-        cells = derived.cells(row["regime"], found[tuple(row[name] for name in POINT)].blocks, baseline)
+        cells = regime_cells(row["regime"], found[tuple(row[name] for name in REGIME_POINT)].blocks, baseline)
         faster = float(row["median_us"]) / cells["median_us"]
         cells |= {column: faster * float(row[column]) for column in ("tflops", "gbps") if row[column]}
         for column, value in cells.items():

@@ -21,7 +21,7 @@ from gemmrepro.host.bundles import read_bundle
 from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.checks.regimes import read_take
 from gemmrepro.measure.checks.whole import read_whole
-from gemmrepro.measure.regimes.places import takes
+from gemmrepro.measure.regimes import takes
 
 
 @dataclass(frozen=True)

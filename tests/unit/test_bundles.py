@@ -23,7 +23,7 @@ from gemmrepro.host.finished_run import main as bundle_main
 from gemmrepro.measure import derived
 from gemmrepro.measure.checks.manifest import check_manifest
 from gemmrepro.measure.checks.whole import read_summary
-from gemmrepro.measure.regimes.places import takes
+from gemmrepro.measure.regimes import takes
 from gemmrepro.operations import shape_of
 
 H200 = ROOT / "reports/recorded/h200"

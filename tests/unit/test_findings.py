@@ -16,8 +16,7 @@ from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import results
 from gemmrepro.judge import claims
-from gemmrepro.measure.regimes import rows as regime_rows
-from gemmrepro.measure.rows import load
+from gemmrepro.measure.rows import load, load_regimes
 from gemmrepro.paper.claims import ClaimView, MeasuredView, VerdictsView
 from gemmrepro.paper.figures import catalogue as families
 from gemmrepro.paper.figures import findings, style
@@ -32,8 +31,8 @@ SHOWN = 300
 def judged(name: str, article: str, verdict: str, over: float) -> ClaimView:
     """A claim that was judged at `over` times the published value."""
     value = MeasuredView(over, "ratio", over, over, (), "")
-    rest = {"covered_by": None, "correction": None, "kernels": (), "published": (), "judged_on": None}
-    words = dict.fromkeys(("where", "statement", "transfer", "transfer_reason", "explanation", "command"), "")
+    rest = {"correction": None, "kernels": (), "published": (), "judged_on": None}
+    words = dict.fromkeys(("where", "statement", "transfer", "transfer_reason", "explanation"), "")
     return ClaimView(
         id=name,
         family=article,
@@ -70,7 +69,7 @@ def inputs(tmp_path_factory) -> Inputs:
         {claim.id: claim.value for claim in claims.load()},
         {name: load(RECORDED, name) for name in names},
         {name: results.load(folder, name) for name in names},
-        {name: regime_rows.load(folder / "regimes", name) for name in names},
+        {name: load_regimes(folder / "regimes", name) for name in names},
     )
 
 

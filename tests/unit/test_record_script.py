@@ -18,8 +18,8 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.keys import gate_key
 from gemmrepro.gpu import device
 from gemmrepro.host import record as script
+from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.recording import FILES
-from gemmrepro.measure.regimes import places
 
 GPU = {"name": "NVIDIA H200", "driver": "580", "slug": "h200"}
 
@@ -53,7 +53,7 @@ class Stages:
                 (out / f"{name}.json").write_text(json.dumps(verdict))
         for name in FILES if module == "measure.sweep" else ():
             (out / name).write_text("rows")
-        for name in places.FILES if module == "measure.regimes.stage" else ():
+        for name in regime_files.FILES if module == "measure.sweep_regimes" else ():
             (out / name).write_text(f"take with {given['--journal']}")
         for name in given["--name"].split(",") if module == "experiments.run" else ():
             (out / f"{name}.csv").write_text("rows")
@@ -257,12 +257,12 @@ def test_the_script_runs_by_itself_and_refuses_what_is_no_configuration(tmp_path
 def test_each_recording_of_the_regimes_is_a_take_of_its_own(record, tmp_path):
     for take in ("1", "2"):
         assert record("--families=crt", "--regimes", "--no-sweep", "--experiments=none") == 0
-        folder = tmp_path / "out" / "h200" / "crt" / places.FOLDER / take
-        assert {path.name for path in folder.iterdir()} == set(places.FILES)
-        assert (folder / places.SUMMARY).read_text().endswith(f"regimes/crt/{take}")
-    assert record.stages.named() == ["measure.regimes.stage"]
+        folder = tmp_path / "out" / "h200" / "crt" / regime_files.FOLDER / take
+        assert {path.name for path in folder.iterdir()} == set(regime_files.FILES)
+        assert (folder / regime_files.SUMMARY).read_text().endswith(f"regimes/crt/{take}")
+    assert record.stages.named() == ["measure.sweep_regimes"]
     # A family without sizes in the regimes has no take.
     (tmp_path / "without.yaml").write_text("regimes: {sizes: {ozaki: []}}")
     config = f"--config={tmp_path / 'without.yaml'}"
     assert record("--families=ozaki", "--regimes", "--no-sweep", "--experiments=none", config) == 0
-    assert not (tmp_path / "out" / "h200" / "ozaki" / places.FOLDER).exists()
+    assert not (tmp_path / "out" / "h200" / "ozaki" / regime_files.FOLDER).exists()

@@ -47,37 +47,52 @@ def test_a_difference_in_words(measured, words):
 
 
 @pytest.mark.parametrize(
-    ("one", "published", "tolerance", "partly", "says"),
+    ("one", "published", "tolerance", "factor", "says"),
     [
-        (value(3), 3, 0, {}, "reproduced: exactly so"),
-        (value(3, 2.9, 3), 3, 0, {}, "not reproduced: not exactly so"),
-        (value(4), 3, 0, {"within_factor": 2}, "partly: not exactly so, but within a factor of 2"),
-        (value(1.1, 1.1, 1.1), 1.0, 0.1, {}, "reproduced: inside the tolerance of ±10%"),
-        (
-            value(1.2, 1.1, 1.3),
-            1.0,
-            0.1,
-            {"within_factor": 2},
-            "reproduced: its interval reaches the tolerance of ±10%",
-        ),
-        (value(1.2, 1.1, 1.3), 1.0, 0.1, {}, "undecided: its interval crosses the edge of the tolerance of ±10%"),
-        (value(1.0, 0.8, 1.2), 1.0, 0.1, {"within_factor": 2}, "so it decides nothing about the size, but within"),
-        (value(1.0, 0.8, 1.2), 1.0, 0.1, {}, "undecided: its interval crosses"),
-        (value(1.0, 0.8, 1.2), 1.0, 0.1, {"within_factor": 1.1}, "undecided: its interval crosses"),
-        (value(1.2, 1.15, 1.3), 1.0, 0.1, {}, "not reproduced: outside the tolerance of ±10%"),
-        (value(2.0), 4.0, 0.1, {"within_factor": 2}, "but within a factor of 2"),
-        (value(8.0), 4.0, 0.1, {"within_factor": 2}, "but within a factor of 2"),
-        (value(8.1), 4.0, 0.1, {"within_factor": 2}, "and off by more than 2 times"),
-        (value(1.3, 1.1, 1.4), 2.0, 0.1, {"same_side_of": 1}, "but above 1 as published"),
-        (value(1.3, 1.0, 1.4), 2.0, 0.1, {"same_side_of": 1}, "and not above 1"),
-        (value(0.8, 0.7, 0.9), 0.3, 0.1, {"same_side_of": 1}, "but below 1 as published"),
-        (value(0.8, 0.7, 1.0), 0.3, 0.1, {"same_side_of": 1}, "and not below 1"),
-        (value(9.0), 2.0, 0.1, {"same_side_of": 1, "within_factor": 2}, "not reproduced: outside"),
-        (value(-1.0), -1.0, 0.1, {}, "reproduced: inside"),
+        (value(3), 3, 0, 2, "reproduced: exactly so"),
+        (value(3, 2.9, 3), 3, 0, 2, "not reproduced: not exactly so"),
+        (value(4), 3, 0, 2, "not reproduced: not exactly so"),
+        (value(1.1, 1.1, 1.1), 1.0, 0.1, 1, "reproduced: inside the tolerance of ±10%"),
+        (value(1.2, 1.1, 1.3), 1.0, 0.1, 2, "reproduced: its interval reaches the tolerance of ±10%"),
+        (value(1.2, 1.1, 1.3), 1.0, 0.1, 1, "undecided: its interval crosses the edge of the tolerance of ±10%"),
+        (value(1.2, 1.1, 1.3), 1.0, 0.1, 1.25, "undecided: its interval crosses the edge"),
+        (value(1.0, 0.8, 1.2), 1.0, 0.1, 2, "partly: its interval is wider than the tolerance of ±10%, so it decides"),
+        (value(1.0, 0.8, 1.2), 1.0, 0.1, 1, "undecided: its interval crosses"),
+        (value(1.0, 0.4, 1.2), 1.0, 0.1, 2, "undecided: its interval crosses"),
+        (value(1.2, 1.15, 1.3), 1.0, 0.1, 1, "not reproduced: outside the tolerance of ±10%"),
+        (value(2.0), 4.0, 0.1, 2, "partly: outside the tolerance of ±10%, but within a factor of 2"),
+        (value(8.0), 4.0, 0.1, 2, "but within a factor of 2"),
+        (value(8.1), 4.0, 0.1, 2, "not reproduced: outside the tolerance of ±10%, and off by more than 2 times"),
+        (value(0.0161), 0.0314, 0.1, 1.25, "not reproduced: outside"),
+        (value(-1.0), -1.0, 0.1, 2, "reproduced: inside"),
     ],
 )
-def test_a_value_against_its_published_one(one, published, tolerance, partly, says):
-    assert says in said(rules.judge_value(one, published, tolerance, partly))
+def test_a_value_against_its_published_one(one, published, tolerance, factor, says):
+    assert says in said(rules.judge_value(one, published, tolerance, factor))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "published", "says"),
+    [
+        (1.001, 1.002, 1.05, "reproduced: inside the tolerance"),  # a gain, and as near as the tolerance wants
+        (0.99, 1.04, 1.05, "undecided: the interval holds 1, so it may be above 1 or not"),
+        (1.0, 1.04, 1.05, "undecided: the interval holds 1"),
+        (0.97, 0.99, 1.05, "not reproduced: not above 1"),  # within the tolerance, but no gain
+        (0.999, 1.001, 1.5, "not reproduced: the interval holds 1, and nothing in it is within a factor of 2"),
+        (0.99, 1.3, 1.5, "undecided: the interval holds 1"),
+        (1.1, 1.2, 1.5, "not reproduced: outside the tolerance of ±10%, and less than 1/2 of the gain"),
+        (1.26, 1.3, 1.5, "partly: outside the tolerance of ±10%, but above 1 as published and within a factor of 2"),
+        (2.9, 2.95, 1.5, "partly: outside"),
+        (3.1, 3.2, 1.5, "not reproduced: outside the tolerance of ±10%, and off by more than 2 times"),
+        (0.94, 0.97, 0.95, "reproduced: inside the tolerance"),
+        (0.98, 1.01, 0.95, "undecided: the interval holds 1, so it may be below 1 or not"),
+        (1.01, 1.02, 0.95, "not reproduced: not below 1"),
+        (0.4, 0.45, 0.7, "partly: outside the tolerance of ±10%, but below 1 as published"),
+        (0.0001, 0.0001, 0.0314, "not reproduced: outside the tolerance of ±10%, and off by more than 2 times"),
+    ],
+)
+def test_a_gain_or_a_loss_lies_on_its_side_of_1(low, high, published, says):
+    assert says in said(rules.judge_value(value((low + high) / 2, low, high), published, 0.1, same_side=True))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """gemmrepro: measure what published GEMM articles claim, on the reader's GPU.
 
 The packages follow the pipeline: `host` (images), `build`, `gates`, `measure` and `experiments`, `judge`, `paper`.
-README.md has the picture, CONTRIBUTING.md the layers and what kernels/ may import. `gemmrepro.dgemm` is `blas.dgemm`, a
+README.md has the picture, docs/adding.md the layers and what kernels/ may import. `gemmrepro.dgemm` is `blas.dgemm`, a
 product in double for the arrays of CuPy and PyTorch, `gemmrepro.prepare` what many products may share, and
 `gemmrepro.sgemm` a product in single precision.
 """

@@ -57,7 +57,7 @@ from gemmrepro.measure.checks.manifest import MANIFEST
 from gemmrepro.measure.checks.physics import CEILINGS
 from gemmrepro.measure.checks.sanitizers import SANITIZERS
 from gemmrepro.measure.recording import FILES, RUN, SUMMARY
-from gemmrepro.measure.regimes.places import FILES as REGIME_FILES
+from gemmrepro.measure.regimes import FILES as REGIME_FILES
 from gemmrepro.registry import keys
 
 

@@ -28,7 +28,7 @@ from gemmrepro.measure.checks.physics import CEILINGS
 from gemmrepro.measure.checks.regimes import chosen, point_of, read_take
 from gemmrepro.measure.checks.whole import read_whole
 from gemmrepro.measure.recording import RUN, SUMMARY
-from gemmrepro.measure.regimes.places import takes
+from gemmrepro.measure.regimes import takes
 
 RECORDINGS = ROOT / "reports/recorded"
 """The project's recordings, by GPU and family."""

@@ -25,12 +25,12 @@ from gemmrepro.core.names import RESTORE
 from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import slug
+from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.checks.gates import GATES
 from gemmrepro.measure.checks.manifest import digest
 from gemmrepro.measure.checks.physics import CEILINGS
 from gemmrepro.measure.checks.sanitizers import SANITIZERS
 from gemmrepro.measure.recording import FILES, RUN
-from gemmrepro.measure.regimes import places
 
 INDEX = "bundle.json"
 
@@ -41,10 +41,10 @@ MOST_BYTES, MOST_MEMBERS = 256 << 20, 2000
 """Limits on a bundle: of its file and of all its members unfolded, and their number. All H200 recordings take 12 MB."""
 
 _FILE = "|".join(map(re.escape, (*FILES, GATES, SANITIZERS)))
-_TAKE = "|".join(map(re.escape, places.FILES))
+_TAKE = "|".join(map(re.escape, regime_files.FILES))
 _MEMBER = re.compile(
     rf"[a-z0-9_]{{1,64}}/({_FILE}|{experiments.RECORDINGS}/[a-z0-9_]{{1,64}}\.(csv|json)"
-    rf"|{places.FOLDER}/[0-9]{{1,3}}/({_TAKE}))"
+    rf"|{regime_files.FOLDER}/[0-9]{{1,3}}/({_TAKE}))"
 )
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 

@@ -19,7 +19,8 @@ def check_machine(machine: str | None = None) -> None:
     if machine not in ("x86_64", "AMD64"):
         raise UserError(
             f"containers need an x86-64 processor, and this one is {machine}: the locks of Apptainer, of Debian's "
-            "packages and of Python's wheels are for x86-64 alone. docs/hosts.md says what can be done without them."
+            "packages and of Python's wheels are for x86-64 alone. docs/hosts-and-images.md says what can be done "
+            "without them."
         )
 
 

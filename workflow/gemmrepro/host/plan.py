@@ -24,10 +24,10 @@ from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
 from gemmrepro.host.architectures import run_by
 from gemmrepro.host.gpu_probe import HostGpu
+from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.checks.manifest import MANIFEST
-from gemmrepro.measure.chosen import one_of
+from gemmrepro.measure.plan import one_of
 from gemmrepro.measure.recording import FILES, SUMMARY
-from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 from gemmrepro.registry.requirements import newest_target, requirement
 
@@ -366,7 +366,7 @@ class Plan:
     def nothing_of(self, families: Iterable[str]) -> list[str]:
         """The files of `idle`, which say that nothing was measured."""
         idle = [family for family in families if family in self.idle.sweeps]
-        regimes = [f"results/regimes/{family}/{name}" for family in self.idle.regimes for name in places.FILES]
+        regimes = [f"results/regimes/{family}/{name}" for family in self.idle.regimes for name in regime_files.FILES]
         experiments = [
             f"results/experiments/{family}/{name}.{suffix}"
             for family, names in self.idle.experiments.items()
@@ -378,12 +378,12 @@ class Plan:
     def recorded_takes(self, family: str) -> list[str]:
         """The files of a family's committed takes, and the manifest that lists them."""
         folder = Path(self.recordings)
-        found = [f"{take}/{name}" for take in places.takes(folder, family) for name in places.FILES]
+        found = [f"{take}/{name}" for take in regime_files.takes(folder, family) for name in regime_files.FILES]
         return [*found, f"{folder}/{family}/{MANIFEST}"] if found else []
 
     def regimes(self) -> list[str]:
         """The rows of the regimes, of every family that has some."""
-        return [f"results/regimes/{family}/{name}" for family in self.regime_families for name in places.FILES]
+        return [f"results/regimes/{family}/{name}" for family in self.regime_families for name in regime_files.FILES]
 
     @cached_property
     def experiments(self) -> dict[str, tuple[Experiment, ...]]:

@@ -46,14 +46,13 @@ from gemmrepro.gates.keys import key_on
 from gemmrepro.gpu import device
 from gemmrepro.host.bundles import sign, write_bundle
 from gemmrepro.measure import merge
-from gemmrepro.measure.binaries import is_built
+from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.checks.gates import GATES
 from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.checks.whole import check_measured
 from gemmrepro.measure.plan import Settings
-from gemmrepro.measure.prepare import timed_kernels
+from gemmrepro.measure.prepare import is_built, timed_kernels
 from gemmrepro.measure.recording import FILES, RUN, SUMMARY
-from gemmrepro.measure.regimes import places
 from gemmrepro.registry import Kernel
 
 say = sayer("record")
@@ -200,7 +199,7 @@ class Family:
     def _next_take(self) -> int | None:
         """The number of the take of the regimes that is recorded now; None where the family has no sizes in them."""
         regimes = read_json(self.request.config, "the configuration", "record again")["regimes"]
-        there = [int(path.name) for path in places.takes(self._recordings, self.name)]
+        there = [int(path.name) for path in regime_files.takes(self._recordings, self.name)]
         return max(there, default=0) + 1 if regimes["sizes"].get(self.name) else None
 
     def _guests(self) -> list[Kernel]:
@@ -284,7 +283,7 @@ class Family:
         # A take is a measurement of its own: nothing of another one's journal counts.
         places = ["--journal", str(work / "sweep" / "regimes" / self.name / str(take))]
         out = ["--out", str(work / "regimes" / self.name)]
-        _succeed(stage("measure.regimes.stage", *self._common(), *places, *out))
+        _succeed(stage("measure.sweep_regimes", *self._common(), *places, *out))
 
     def _experiment(self) -> None:
         journal = self.request.work / "sweep" / "experiments" / self.name
@@ -308,8 +307,8 @@ class Family:
         for name in self.experiments:
             for file in (f"{name}.csv", f"{name}.json"):
                 write_atomic(target / experiments.RECORDINGS / file, (self.experimented / file).read_bytes())
-        for file in places.FILES if self.take is not None else ():
-            write_atomic(target / places.FOLDER / str(self.take) / file, (taken / file).read_bytes())
+        for file in regime_files.FILES if self.take is not None else ():
+            write_atomic(target / regime_files.FOLDER / str(self.take) / file, (taken / file).read_bytes())
         verdicts = {
             kernel.id: read_json(self.request.numeric / f"{kernel.id}.json", "a verdict", "record again")
             for kernel in self.kernels

@@ -133,8 +133,8 @@ def _of_units(claim: Claim) -> list[tuple[str, str]]:
         return [("transfer", f"a share is of a rate or a time, not of a value in '{', '.join(sorted(units))}'")]
     if claim.transfer["kind"] == SHARE and claim.of_two:
         return [("transfer", "a quotient of two rows has no share of one rate; use the kind model")]
-    if claim.transfer["kind"] == SHARE and "same_side_of" in claim.partly:
-        return [("partly.same_side_of", "has no meaning for a share")]
+    if claim.transfer["kind"] == SHARE and claim.same_side:
+        return [("same_side_of", "has no meaning for a share")]
     return []
 
 

@@ -47,7 +47,7 @@ set by resampling recorded rounds, for at most 1 % of false alarms."""
 CARDS = 0.003
 """The standard deviation of the difference between two cards of one model, as a logarithm, besides the rounds'. With it
 1.8 % of rows of the same binaries on two cards are false alarms instead of 6.2 %, and of slowdowns of 2 % 62 % are
-found instead of 72 %; with 0.005 it would be 1.3 % and 28 % (docs/comparing.md, "Two sessions")."""
+found instead of 72 %; with 0.005 it would be 1.3 % and 28 % (docs/recordings-and-comparing.md)."""
 
 EXCLUDED = 0.95
 """How sure it must be that a row that is the same changed by no more than BAND."""

@@ -21,7 +21,7 @@ import numpy as np
 
 SPREAD = 0.5
 """The standard deviation of slopes of kernels with the same baseline. In 46 of 47 recorded groups it is smaller, mostly
-below 0.2; the groups' means are from 0 to 1.3 (docs/comparing.md)."""
+below 0.2; the groups' means are from 0 to 1.3 (docs/recordings-and-comparing.md)."""
 
 LEAST_SCATTER = 1e-6
 """The least scatter of a row, as a logarithm: equal times are no proof of none."""

@@ -12,11 +12,10 @@ from gemmrepro import registry
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.core.tables import parquet
-from gemmrepro.measure.binaries import is_built
 from gemmrepro.measure.checks.refusal import POINT
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Point, Settings, plan_points
-from gemmrepro.measure.prepare import timed_kernels
+from gemmrepro.measure.prepare import is_built, timed_kernels
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, mark, read_rows, rows_text
 from gemmrepro.registry import card
 

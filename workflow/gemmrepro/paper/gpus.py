@@ -16,10 +16,9 @@ from gemmrepro import registry
 from gemmrepro.core.names import TOOLKIT_ORDER
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
 from gemmrepro.judge.ways import ON_ANY_GPU
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.rows import Measurements, cubes, is_current, load
-from gemmrepro.paper.ceilings import highest
+from gemmrepro.measure.rows import Measurements, Regimes, cubes, is_current, load
 from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
+from gemmrepro.paper.machine import highest
 from gemmrepro.paper.regimes import cards_sentence
 
 VERDICTS = "verdicts.json"

@@ -1,4 +1,4 @@
-"""The abstract's numbers: each family's best kernel, and how many kernels pass their gates."""
+"""The abstract's numbers: the articles' fastest kernels, and how many kernels pass their gates."""
 
 from __future__ import annotations
 
@@ -11,23 +11,12 @@ from gemmrepro.paper.table import LevelView
 
 
 @dataclass(frozen=True)
-class Best:
-    """A level with the best ratio to its baseline, and its row."""
-
-    level: LevelView
-    row: RowView
-
-
-@dataclass(frozen=True)
 class Headline:
-    """A family's best kernel, and the best of those that its article gives a ratio for, if any was measured.
-
-    Of schemes for FP64 the best is the fastest that is no less accurate than DGEMM.
-    """
+    """The level of a family that is the fastest here of those whose ratio to a library its article prints."""
 
     family: FamilyView
-    best: Best
-    published: Best | None
+    level: LevelView
+    row: RowView
 
 
 @dataclass(frozen=True)
@@ -41,35 +30,24 @@ class GateTally:
 
 
 def headlines(families: Sequence[FamilyView]) -> list[Headline]:
-    """The headline of each family of GEMMs: current, in its first type, by its first toolkit if it has rows.
+    """The headline of each family whose article prints ratios: of its current rows in its first type.
 
-    With a warm cache, unless the family was timed with a cold one alone.
+    By its first toolkit if it has such rows, with a warm cache unless the family was timed with a cold one alone.
     """
     return [headline for family in families if (headline := _headline(family))]
 
 
 def _headline(family: FamilyView) -> Headline | None:
-    cache = next(iter(family.table.caches), None)
-    candidates = [
-        Best(level, row)
-        for level in family.table.levels
+    table = family.table
+    rows = [
+        Headline(family, level, row)
+        for level in table.levels
         for row in level.cells
-        if row and row.cache == cache and not row.stale and row.ratio_value is not None
-        if level.dtype == family.table.types[0]
+        if row and row.cache == table.caches[0] and not row.stale and row.ratio_value is not None
+        if level.published_ratio and level.dtype == table.types[0]
     ]
-    by_first = [
-        candidate for candidate in candidates if candidate.row.toolkit == family.table.toolkits[0]
-    ] or candidates
-    if family.table.emulates:
-        by_first = [one for one in by_first if one.level.error and one.level.error.as_accurate]
-    best = _best(by_first)
-    if best is None:
-        return None
-    return Headline(family, best, _best([candidate for candidate in by_first if candidate.level.published_ratio]))
-
-
-def _best(candidates: Sequence[Best]) -> Best | None:
-    return max(candidates, key=lambda candidate: candidate.row.ratio_value or 0.0, default=None)
+    by_first = [each for each in rows if each.row.toolkit == table.toolkits[0]]
+    return max(by_first or rows, key=lambda each: each.row.ratio_value or 0.0, default=None)
 
 
 def gate_tally(families: Sequence[FamilyView]) -> GateTally:

@@ -226,7 +226,8 @@ class FigureMetric:
         return f"Only {claim.hardware} can confirm the figure." if claim.published else claim.transfer["why"]
 
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
-        return judge_value(readings.judged.value, expected(claim, readings), claim.tolerance or 0.0, claim.partly)
+        wanted, tolerance = expected(claim, readings), claim.tolerance or 0.0
+        return judge_value(readings.judged.value, wanted, tolerance, claim.within_factor, claim.same_side)
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         measured = self.describe(claim, readings.judged.values, self.machine(claim, evidence) or "this machine")

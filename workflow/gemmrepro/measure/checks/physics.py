@@ -96,21 +96,21 @@ def _pair(kernel: Kernel) -> tuple[str, str]:
     return kernel.compute.dtype_in, kernel.compute.dtype_acc
 
 
-def _is_scheme(kernel: Kernel) -> bool:
+def is_scheme(kernel: Kernel) -> bool:
     """Whether it makes a product of wide types from products of narrow ones, and bounds its error itself."""
     return kernel.compute.dtype_in in ("fp32", "fp64") and kernel.promises.error is not None
 
 
 def sums(kernel: Kernel) -> str:
     """The types that a kernel's rate depends on, in words: ``fp16 with fp16 sums``."""
-    return f"{kernel.compute.dtype_in} by a scheme" if _is_scheme(kernel) else "{} with {} sums".format(*_pair(kernel))
+    return f"{kernel.compute.dtype_in} by a scheme" if is_scheme(kernel) else "{} with {} sums".format(*_pair(kernel))
 
 
 def limit(kernel: Kernel, gpu: Mapping[str, Any], ceilings: Ceilings) -> Limit | None:
     """The highest TFLOP/s that a kernel of such types can reach on a GPU; None where nothing says it."""
-    if not _is_scheme(kernel) and _pair(kernel) in ceilings.rates:
+    if not is_scheme(kernel) and _pair(kernel) in ceilings.rates:
         return ceilings.rates[_pair(kernel)]
-    names = SCHEME if _is_scheme(kernel) else PEAKS.get(_pair(kernel), ())
+    names = SCHEME if is_scheme(kernel) else PEAKS.get(_pair(kernel), ())
     peaks = [peak for name in names if (peak := chips.peak(gpu, name))]
     best = max(peaks, key=lambda peak: peak.value, default=None)
     return None if best is None else Limit(best.value, best.source)

@@ -17,17 +17,19 @@ from gemmrepro.measure.checks.physics import CEILINGS, check_limits
 from gemmrepro.measure.checks.refusal import refused
 from gemmrepro.measure.checks.samples import Form, read_table
 from gemmrepro.measure.checks.whole import ceilings_of, read_run
-from gemmrepro.measure.columns import kinds
-from gemmrepro.measure.recording import check_cells, mark, read_rows
-from gemmrepro.measure.regimes import derived, files, places
-from gemmrepro.measure.regimes.columns import (
-    POINT,
-    ROW_COLUMNS,
+from gemmrepro.measure.columns import (
+    REGIME_COLUMNS,
+    REGIME_POINT,
     SET,
     RegimeReading,
     RegimeRow,
     RegimeSample,
+    kinds,
 )
+from gemmrepro.measure.derived import regime_cells
+from gemmrepro.measure.recording import check_cells, mark, read_rows
+from gemmrepro.measure.regimes import FILES, READINGS, RUN, SAMPLES, SUMMARY
+from gemmrepro.measure.rows import RegimePoint, Subject, by_point
 from gemmrepro.registry import card
 
 Rows = Sequence[Mapping[str, str]]
@@ -64,20 +66,20 @@ def read_take(family: str, folder: Path, build: Path, synthetic: bool = False) -
         UserError: a file is missing or corrupt, or names the first thing in it that cannot be.
     """
     recorded = folder.parent.parent
-    check_manifest(recorded, *((folder / name).relative_to(recorded).as_posix() for name in places.FILES))
+    check_manifest(recorded, *((folder / name).relative_to(recorded).as_posix() for name in FILES))
     run = read_run(folder, synthetic)
-    _check_gpu(run, recorded, folder / places.RUN)
+    _check_gpu(run, recorded, folder / RUN)
     ceilings = ceilings_of(recorded.parent, run, synthetic)
-    path = folder / places.SUMMARY
-    rows = read_rows(path, ROW_COLUMNS)
+    path = folder / SUMMARY
+    rows = read_rows(path, REGIME_COLUMNS)
     check_cells(RegimeRow, rows, path)
-    raw_samples, samples = read_table(folder / places.SAMPLES, _SAMPLES)
-    raw_readings, readings = read_table(folder / places.READINGS, _READINGS)
-    _check_readings(readings.to_pandas(), folder / places.READINGS)
+    raw_samples, samples = read_table(folder / SAMPLES, _SAMPLES)
+    raw_readings, readings = read_table(folder / READINGS, _READINGS)
+    _check_readings(readings.to_pandas(), folder / READINGS)
     try:
-        found = files.by_point(samples.to_pandas(), readings.to_pandas())
+        found = by_point(samples.to_pandas(), readings.to_pandas())
     except ValueError as error:
-        raise refused(folder / places.SAMPLES, "", str(error)) from None
+        raise refused(folder / SAMPLES, "", str(error)) from None
     _check_rows(family, rows, found, path)
     with card.of(run["gpu"]):
         rows = mark(rows, build)
@@ -88,18 +90,18 @@ def read_take(family: str, folder: Path, build: Path, synthetic: bool = False) -
     return RegimeRecording(rows, raw_samples, raw_readings, run)
 
 
-def point_of(row: Mapping[str, str]) -> files.Point:
+def point_of(row: Mapping[str, str]) -> RegimePoint:
     """The point of a row."""
-    return tuple(row[name] for name in POINT)
+    return tuple(row[name] for name in REGIME_POINT)
 
 
-def chosen(found: Sequence[RegimeRecording]) -> dict[files.Point, int]:
+def chosen(found: Sequence[RegimeRecording]) -> dict[RegimePoint, int]:
     """The number of the take in `found` whose row of a point counts: the last one with a current row.
 
     The rows of that point in other takes are superseded.
     """
-    takes: dict[files.Point, int] = {}
-    statuses: dict[files.Point, str] = {}
+    takes: dict[RegimePoint, int] = {}
+    statuses: dict[RegimePoint, str] = {}
     for number, take in enumerate(found):
         for row in take.rows:
             point = point_of(row)
@@ -112,13 +114,13 @@ def _check_gpu(run: Mapping[str, Any], recorded: Path, path: Path) -> None:
     """A take is of the model of its neighbours: without their ceilings no rate of it would be limited."""
     gpu = run["gpu"]["name"]
     for folder in (recorded, recorded.parent / CEILINGS):
-        if (folder / places.RUN).is_file() and (other := read_run(folder, True)["gpu"]["name"]) != gpu:
+        if (folder / RUN).is_file() and (other := read_run(folder, True)["gpu"]["name"]) != gpu:
             raise refused(path, "", f"it was taken on {gpu}, and {folder.name} was recorded on {other}")
 
 
 def _check_readings(readings: pd.DataFrame, path: Path) -> None:
     """Within a block, time advances and the energy counter never goes back."""
-    for name, part in readings.groupby([*POINT, "block"], sort=False):
+    for name, part in readings.groupby([*REGIME_POINT, "block"], sort=False):
         for column, strict in (("at_s", True), ("energy_j", False)):
             steps = part[column].astype(float).dropna().diff().dropna()
             if (steps <= 0).any() if strict else (steps < 0).any():
@@ -126,11 +128,11 @@ def _check_readings(readings: pd.DataFrame, path: Path) -> None:
                 raise refused(path, "", f"{column} goes back in block {where}")
 
 
-def _check_rows(family: str, rows: Rows, found: Mapping[files.Point, files.Subject], path: Path) -> None:
+def _check_rows(family: str, rows: Rows, found: Mapping[RegimePoint, Subject], path: Path) -> None:
     """Rows and blocks are of the same points, in balanced passes, and every cell is what the blocks give."""
-    seen: set[files.Point] = set()
+    seen: set[RegimePoint] = set()
     for number, row in enumerate(rows, 2):
-        place, point = f"line {number}", tuple(row[name] for name in POINT)
+        place, point = f"line {number}", tuple(row[name] for name in REGIME_POINT)
         if row["family"] != family:
             raise refused(path, place, f"it is a row of family {row['family']}, and this is {family}")
         if point in seen:
@@ -148,7 +150,7 @@ def _check_rows(family: str, rows: Rows, found: Mapping[files.Point, files.Subje
 
 
 def _check_row(
-    row: Mapping[str, str], point: files.Point, found: Mapping[files.Point, files.Subject], path: Path, place: str
+    row: Mapping[str, str], point: RegimePoint, found: Mapping[RegimePoint, Subject], path: Path, place: str
 ) -> None:
     baseline = None
     if row["baseline"]:
@@ -156,17 +158,17 @@ def _check_row(
         if other is None or len(other.blocks) != len(found[point].blocks):
             raise refused(path, place, f"{row['baseline']} was not measured in the same passes")
         baseline = other.blocks
-    for column, value in derived.cells(row["regime"], found[point].blocks, baseline).items():
+    for column, value in regime_cells(row["regime"], found[point].blocks, baseline).items():
         same = row[column] == value if isinstance(value, str) else close(row[column], value)
         if not same:
             why = mismatch(column, row[column], value) if not isinstance(value, str) else f"is {row[column]}"
             raise refused(path, place, f"{column} of {' '.join(point)} {why}")
 
 
-def _operations(family: str, rows: Rows) -> dict[files.Point, str]:
+def _operations(family: str, rows: Rows) -> dict[RegimePoint, str]:
     """The operation of each point, a library's by the kernels that it is compared with; "" if none is declared."""
     declared = {kernel.id: kernel.compute.op for kernel in registry.kernels(family)}
-    found: dict[files.Point, str] = {}
+    found: dict[RegimePoint, str] = {}
     for row in rows:
         if row["toolkit"] != LIBRARY:
             members, operation = tuple(row[name] for name in SET), declared.get(row["kernel"], "")
@@ -175,7 +177,7 @@ def _operations(family: str, rows: Rows) -> dict[files.Point, str]:
     return found
 
 
-def _check_order(found: Mapping[files.Point, files.Subject], operations: Mapping[files.Point, str], path: Path) -> None:
+def _check_order(found: Mapping[RegimePoint, Subject], operations: Mapping[RegimePoint, str], path: Path) -> None:
     """Every pass over a set visits each subject once, and every second pass the other way round.
 
     A set is of one operation: products with and without scales may have the same types and sizes.

@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from gemmrepro.core.text import format_number
+from gemmrepro.core.text import format_number, listed
 from gemmrepro.measure.rows import cubes, select
 from gemmrepro.paper.figures import climb
 from gemmrepro.paper.figures.findings.parts import Inputs, legend_above, names_down
@@ -96,9 +96,9 @@ def _title(steps: dict[str, dict[int, Point]]) -> str:
     if not (best := _best(steps)):
         return "The bf16 ladder against cuBLAS: not measured"
     values = [point.value for point in best[1].values()]
-    least, most = min(values), max(values)
+    least, most, sizes = min(values), max(values), listed([*map(str, best[1])])
     verb = "matches or beats" if least >= 0.995 else "comes within reach of"
-    return f"{best[0]} {verb} cuBLAS at every size: {format_number(least)} to {format_number(most)}"
+    return f"{best[0]} {verb} cuBLAS in turn at {sizes}: {format_number(least)} to {format_number(most)}"
 
 
 def _alt(steps: dict[str, dict[int, Point]]) -> str:

@@ -15,8 +15,7 @@ from gemmrepro.core.text import format_number
 from gemmrepro.experiments.results import Results
 from gemmrepro.experiments.tables import Mark
 from gemmrepro.experiments.tables import declared as tables_of
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.rows import Measurements
+from gemmrepro.measure.rows import Measurements, Regimes
 from gemmrepro.paper.claims import VerdictsView
 from gemmrepro.paper.figures.numbers import Numbers
 from gemmrepro.paper.figures.style import BAD, FAIR, FIRST, GOOD, INK, PAPER, PUBLISHED

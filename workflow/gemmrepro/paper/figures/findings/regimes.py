@@ -9,11 +9,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gemmrepro.core.text import format_number, listed
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
+from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
+from gemmrepro.paper.accuracy import Accuracies
 from gemmrepro.paper.figures.findings.parts import Inputs, column, names_down
 from gemmrepro.paper.figures.style import INK, PUBLISHED, SERIES, Drawing, despine, empty, finding
 from gemmrepro.paper.figures.widths import Page, both, legend, names_above
-from gemmrepro.paper.regimes import RegimeLine, Winner, regime_lines
+from gemmrepro.paper.regimes import Entry, RegimeLine, regime_lines
 
 LOOKS = {IN_TURN: (SERIES[0], "o"), SUSTAINED: (SERIES[1], "D"), BURST: (SERIES[2], "^")}
 WORDS = {IN_TURN: "in turn", SUSTAINED: "sustained", BURST: "in bursts"}
@@ -23,12 +24,15 @@ def draw(inputs: Inputs, family: str) -> Drawing:
     """A row per size."""
     lines: list[RegimeLine] = []
     if family in inputs.measured and family in inputs.regimes:
-        lines = regime_lines({family: inputs.measured[family]}, {family: inputs.regimes[family]})
+        measured, alone = {family: inputs.measured[family]}, {family: inputs.regimes[family]}
+        every = regime_lines(measured, alone, Accuracies.of(inputs.results))
+        lines = [line for line in every if line.is_alone and any(line.winners.values())]
     wide, narrow = both(lambda page: _paint(lines, page))
     caption = (
         "Speed over the library's, used in the same way: in turn with it; sustained, alone on a hot GPU; in bursts "
-        "from rest. At each size the best of the kernels that were measured in all three, and the energy of a product "
-        "sustained, of the kernel and of the library. Two takes differ by about 1%, so smaller leads decide nothing."
+        "from rest. At each size the best of the kernels that compete, the first of those that tie, and the energy of "
+        "a product sustained, of the kernel and of the library. Nothing is drawn where the best one's interval is "
+        "wider than 5%. Kernels whose bounds are by norms compete apart."
     )
     return Drawing(wide, _title(lines), caption, _alt(lines), [], _table(lines), False, narrow)
 
@@ -42,7 +46,7 @@ def _paint(lines: Sequence[RegimeLine], page: Page) -> Figure:
         for regime, winner in found.items():
             colour, marker = LOOKS[regime]
             axes.plot(winner.ratio, place, marker, color=colour, markersize=6, zorder=3)
-    names = [str(line.n) for line in lines]
+    names = [_named(line) for line in lines]
     names_down(axes, names)
     axes.axvline(1, color=INK, linewidth=0.9, zorder=1)
     axes.set_xlabel("speed over the library's")
@@ -51,7 +55,9 @@ def _paint(lines: Sequence[RegimeLine], page: Page) -> Figure:
     if not lines:
         empty(axes, "not measured")
     elif page.narrow:
-        names_above(axes, [f"n = {line.n}: {_winners(line)}" for line in lines], [_energy(line) for line in lines])
+        names_above(
+            axes, [f"n = {_named(line)}: {_winners(line)}" for line in lines], [_energy(line) for line in lines]
+        )
     else:
         axes.set_ylabel("n")
     handles = [
@@ -75,11 +81,15 @@ def _columns(lines: Sequence[RegimeLine], page: Page, figure: Figure) -> None:
     column(axes, 2.2, "library's J", libraries, page, PUBLISHED)
 
 
-def _rung(winner: Winner | None) -> str:
+def _named(line: RegimeLine) -> str:
+    return f"{line.n}{'' if line.is_bounded else ', by norms'}"
+
+
+def _rung(winner: Entry | None) -> str:
     return winner.rung if winner else "\N{EN DASH}"
 
 
-def _joules(winner: Winner | None, library: bool = False) -> str:
+def _joules(winner: Entry | None, library: bool = False) -> str:
     value = None if winner is None else winner.library_joules if library else winner.joules
     return "" if value is None else format_number(value, 3)
 
@@ -136,7 +146,7 @@ def _table(lines: Sequence[RegimeLine]) -> list[dict[str, object]]:
 
 def _line(line: RegimeLine) -> dict[str, object]:
     cells: dict[str, object] = {"n": line.n, "type": line.dtype, "kernels": line.kernels}
-    winners: Mapping[str, Winner | None] = line.winners
+    winners: Mapping[str, Entry | None] = line.winners
     for regime, words in WORDS.items():
         winner = winners[regime]
         cells |= {f"best {words}": winner and winner.kernel, f"ratio {words}": winner and winner.ratio}

@@ -11,8 +11,7 @@ from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.errors import run_stage
 from gemmrepro.experiments import results
 from gemmrepro.judge import claims
-from gemmrepro.measure.regimes import rows as regime_rows
-from gemmrepro.measure.rows import load
+from gemmrepro.measure.rows import load, load_regimes
 from gemmrepro.paper.claims import read_verdicts
 from gemmrepro.paper.figures.catalogue import csv_of, json_value, svg_of
 from gemmrepro.paper.figures.findings import FOLDER, catalogue
@@ -45,7 +44,7 @@ def read(verdicts: Path, measure: Path, experiments: Path, regimes: Path | None,
         published={claim.id: claim.value for claim in claims.load(tuple(families), judged=True)},
         measured={name: load(measure, name) for name in families},
         results={name: results.load(experiments, name) for name in families},
-        regimes={name: regime_rows.load(regimes, name) for name in families},
+        regimes={name: load_regimes(regimes, name) for name in families},
     )
 
 

@@ -1,4 +1,6 @@
-"""When a GPU counts as hot, as steady and as rested. A row says how many of its blocks began so.
+"""The two regimes beside a sweep: a kernel alone on a hot GPU (sustained), and from rest (burst).
+
+A row says how many of its blocks began hot, steady or rested as follows.
 
 *Hot*, before the first block of a series: the die has warmed up to where its temperature hardly rises any more.
 *Steady*, before a sustained block is timed: the same kernel runs back to back, and neither its time nor the clock nor
@@ -10,8 +12,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 SUSTAINED, BURST = REGIMES = ("sustained", "burst")
 """The regimes that are measured here."""
@@ -21,6 +25,12 @@ IN_TURN = "in_turn"
 
 PROFILED, NOT_STATED = "profiled", "not stated"
 """How else an article may have measured: launch by launch under a profiler, or it does not say."""
+
+SUMMARY, SAMPLES, READINGS, RUN = FILES = ("summary.csv", "samples.parquet", "readings.parquet", "run.json")
+"""The files that are written for a family, and that a take holds."""
+
+FOLDER = "regimes"
+"""The folder of takes within a family's recording: regimes/1, regimes/2, … `takes.bring` says whose rows are judged."""
 
 KELVIN = 1.0
 """The change of temperature that counts as none, in °C: NVML's readings are whole degrees."""
@@ -50,15 +60,27 @@ REST_SPAN = 1.0
 IDLE = 0x1
 """The bit of NVML's mask of throttle reasons that says that the GPU is idle, which is no limit."""
 
+REST_STEP = 0.1
+"""Seconds between two looks at a resting GPU."""
+
 CHUNK_SECONDS = 0.05
 """Launches of a sustained block are queued, and timed, in chunks of about this long; two are always queued, so that the
 GPU never waits for the host."""
+
+LEAST_CHUNKS = 3
+"""The fewest chunks of a sustained block, however long a launch is."""
 
 POLL_SECONDS = 0.004
 """Seconds between two readings of the sensors: the energy counter's steps are dated this well."""
 
 BURST_SAMPLES = 8
 """Timed samples of a burst, as of the public benchmarks that time bursts (fast.cu: eight launches after a pause)."""
+
+
+def takes(recordings: Path, family: str) -> list[Path]:
+    """The folders of a family's takes among a GPU's recordings, the first one first."""
+    numbered = (path for path in (recordings / family / FOLDER).glob("*") if path.name.isdigit())
+    return sorted(numbered, key=lambda path: int(path.name))
 
 
 @dataclass(frozen=True)
@@ -141,3 +163,120 @@ def _drift(values: Sequence[float], middle: bool = True) -> float:
     of = statistics.median if middle else statistics.fmean
     first, second = of(values[:cut]), of(values[cut:])
     return abs(second / first - 1) if first else math.inf
+
+
+@dataclass(frozen=True)
+class Load:
+    """A kernel or a library, bound to operands.
+
+    Attributes:
+        call: queues its launches; one call may be a graph of several.
+        launches: launches in a call.
+        launch_us: about the time of one launch.
+    """
+
+    call: Callable[[], None]
+    launches: int
+    launch_us: float
+
+    @property
+    def calls(self) -> int:
+        """Calls in a chunk of CHUNK_SECONDS."""
+        return max(1, math.ceil(CHUNK_SECONDS * 1e6 / (self.launch_us * self.launches)))
+
+
+class Device(Protocol):
+    """A GPU with its sensors and a clock; times are in seconds on that clock."""
+
+    def now(self) -> float: ...
+
+    def sleep(self, seconds: float) -> None: ...
+
+    def read(self) -> Reading:
+        """The sensors now."""
+        ...
+
+    def queue(self, load: Load, calls: int) -> Any:
+        """Queue `calls` of `load`, timed together; returns at once, with a handle."""
+        ...
+
+    def finished(self, handle: Any) -> bool: ...
+
+    def chunk(self, handle: Any) -> Chunk:
+        """What was timed; waits for its end."""
+        ...
+
+
+@dataclass(frozen=True)
+class Block:
+    """What was measured of one subject without interruption.
+
+    Attributes:
+        ready: whether the GPU was steady, or rested, when it began.
+        waited_s: seconds until then.
+        chunks, readings: times and sensors during the block.
+    """
+
+    ready: bool
+    waited_s: float
+    chunks: list[Chunk]
+    readings: list[Reading]
+
+
+def heat(device: Device, load: Load) -> bool:
+    """Run `load` until the GPU is hot; False if HOT_MOST ended first."""
+    start, seen = device.now(), [device.read()]
+    handles = [device.queue(load, load.calls) for _ in range(2)]
+    while not (hot := is_hot(seen)) and device.now() - start < HOT_MOST:
+        device.chunk(handles.pop(0))
+        seen.append(device.read())
+        handles.append(device.queue(load, load.calls))
+    for handle in handles:
+        device.chunk(handle)
+    return hot
+
+
+def sustained(device: Device, load: Load, seconds: float) -> Block:
+    """Run `load` back to back until it is steady, and go on to time it for `seconds`."""
+    start = device.now()
+    readings, chunks = [device.read()], list[Chunk]()
+    handles = [device.queue(load, load.calls) for _ in range(2)]
+    began: tuple[float, bool, int, int] | None = None
+    while True:
+        while not device.finished(handles[0]):
+            device.sleep(POLL_SECONDS)
+            readings.append(device.read())
+        chunks.append(device.chunk(handles.pop(0)))
+        now = device.now()
+        if began is None:
+            ready = is_steady(chunks, readings)
+            if ready or now - start >= STEADY_MOST:
+                began = now, ready, len(chunks), len(readings)
+                readings.append(device.read())  # calls that end before they are looked at leave no other
+        elif now - began[0] >= seconds and len(chunks) - began[2] >= LEAST_CHUNKS:
+            break
+        handles.append(device.queue(load, load.calls))
+    for handle in handles:
+        device.chunk(handle)
+    since, ready, first_chunk, first_reading = began
+    return Block(ready, since - start, chunks[first_chunk:], readings[first_reading:])
+
+
+def burst(device: Device, load: Load) -> Block:
+    """Let the GPU rest, and time BURST_SAMPLES calls of `load` from there.
+
+    The first call was made before, so that its code is loaded.
+    """
+    device.chunk(device.queue(load, 1))
+    start, seen = device.now(), [device.read()]
+    while not (rested := is_rested(seen)) and device.now() - start < REST_MOST:
+        device.sleep(REST_STEP)
+        seen.append(device.read())
+    waited = device.now() - start
+    handles = [device.queue(load, 1) for _ in range(BURST_SAMPLES)]
+    readings = [device.read()]
+    while not device.finished(handles[-1]):
+        device.sleep(POLL_SECONDS)
+        if not device.finished(handles[-1]):
+            readings.append(device.read())
+    return Block(rested, waited, [device.chunk(handle) for handle in handles], readings)

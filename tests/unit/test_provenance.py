@@ -8,7 +8,7 @@ import pytest
 from gemmrepro.experiments.results import Results
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper.claims import experiment_row_anchor
-from gemmrepro.paper.places import Places
+from gemmrepro.paper.provenance import ShownRows
 from gemmrepro.paper.rows import row_anchor
 
 ROWS = [
@@ -20,9 +20,9 @@ ROWS = [
 
 
 @pytest.fixture
-def places() -> Places:
+def places() -> ShownRows:
     rows = pd.DataFrame(ROWS, columns=["kernel", "toolkit", "n", "seconds", "status"])
-    return Places({}, {"ladder": {"speed": Results(SimpleNamespace(), rows)}}, frozenset())
+    return ShownRows.of({}, {"ladder": {"speed": Results(SimpleNamespace(), rows)}}, {}, set())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_row_of_a_sweep_is_found_by_its_key_and_a_baseline_also_by_its_family(
     own, baseline = ({"kernel": kernel} | shape for kernel in ("ladder.naive", "cublas.sgemm"))
     counters = pd.DataFrame(columns=["kernel"])
     measured = Measurements("ladder", pd.DataFrame([own, baseline]), counters)
-    places = Places.of({"ladder": measured}, {}, {}, {"ladder.naive"})
+    places = ShownRows.of({"ladder": measured}, {}, {}, {"ladder.naive"})
     assert places("ladder", "ladder.naive/cuda12/fp32/64x64x64/warm") == row_anchor(own)
     assert places("ladder", "cublas.sgemm/cuda12/fp32/64x64x64/warm") == row_anchor(baseline)
     assert places("hopper", "cublas.sgemm/cuda12/fp32/64x64x64/warm") is None
