@@ -255,7 +255,7 @@
       row.dataset.verdict = verdict.textContent;
     }
     const decided = ["reproduced", "partly", "not reproduced"];
-    const several_verdicts = { decided, judged: [...decided, "undecided", "consistent", "contradictory"] };
+    const several_verdicts = { decided, judged: [...decided, "undecided", "not comparable here", "consistent", "contradictory"] };
     const has = (row, name, value) => !value || (several_verdicts[value] ?? [value]).includes(row.dataset[name]);
     for (const select of all("select", form)) {
       for (const option of select.options) [option.value, option.dataset.name] = [option.value, option.textContent];

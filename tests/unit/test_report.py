@@ -547,6 +547,21 @@ def test_disagreements_compare_figures_only():
     assert [each.difference for each in found] == ["4.0 times lower", "2.0 times higher", "50% higher"]
 
 
+def test_each_count_opens_a_list_of_its_length(full):
+    """As the page of claims filters: by verdict, article, register and family."""
+    row = r'<tr id="claim-[^>]*data-family="(.*?)".*?class="where">([^,<]*),.*?<td>([^<]+)<.*?class="badge (.*?)"'
+    link = r'claims.html#verdict=([^&]*)&amp;article=([^&]*)&amp;register=([^&]*)&amp;family=([^"]*)">(\d+)'
+    claims = re.findall(row, full.text["claims.html"], re.DOTALL)
+    decided = ("reproduced", "partly", "not-reproduced")
+    links = [found for text in full.text.values() for found in re.findall(link, text)]
+    assert len(links) > 10 and len(claims) > 10
+    for verdict, article, register, family, count in links:
+        verdicts = decided if verdict == "decided" else (verdict.replace("%20", "-"),)
+        wanted = (family, article, register)
+        fits = [each for each in claims if all(not a or a == b for a, b in zip(wanted, each[:3], strict=True))]
+        assert sum(not verdict or each[3] in verdicts for each in fits) == int(count), (verdict, *wanted)
+
+
 @pytest.mark.parametrize("family", registry.family_names())
 def test_no_two_kernels_share_a_name_or_a_heading(family):
     kernels = registry.kernels(family)

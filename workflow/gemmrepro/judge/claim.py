@@ -90,7 +90,7 @@ class Claim:
     @property
     def figure_with_unit(self) -> str:
         """``309 GFLOP/s``; a quotient and a count have no unit."""
-        return self.figure + ("" if self.unit in ("ratio", "count") else f" {self.unit}")
+        return self.figure + ("" if self.unit in ("ratio", "count", "") else f" {self.unit}")
 
     @property
     def hardware(self) -> str:
@@ -100,4 +100,5 @@ class Claim:
     @property
     def of_two(self) -> bool:
         """Whether its figure is the quotient of two published rows."""
-        return len(self.published) > 1 and "by" not in self.compute and self.metric not in ("order", "consistent")
+        several = len(self.published) > 1 and self.tolerance is not None and "by" not in self.compute
+        return several and self.metric not in ("order", "consistent")

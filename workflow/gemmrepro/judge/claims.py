@@ -45,19 +45,11 @@ def schema(words: Collection[str] = tuple(METRICS)) -> dict[str, Any]:
         "description": " ".join(f"{word}: {metric.rule}" for word, metric in METRICS.items()),
         "enum": list(METRICS),
     }
-    compute["allOf"] = [
-        {"if": {"properties": {"metric": {"const": word}}}, "then": metric.compute_schema}
-        for word, metric in METRICS.items()
-        if word in words
-    ]
-    claim["allOf"] = [
-        {
-            "if": {"properties": {"compute": {"properties": {"metric": {"const": word}}}}},
-            "then": {"$ref": f"#/$defs/{metric.claim_schema}"},
-        }
-        for word, metric in METRICS.items()
-        if word in words
-    ]
+    for word in words:
+        chosen = {"properties": {"metric": {"const": word}}}
+        compute.setdefault("allOf", []).append({"if": chosen, "then": {"$ref": f"#/$defs/metrics/{word}/compute"}})
+        held = {"if": {"properties": {"compute": chosen}}, "then": {"$ref": f"#/$defs/metrics/{word}/claim"}}
+        claim.setdefault("allOf", []).append(held)
     return document
 
 

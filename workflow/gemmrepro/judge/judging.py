@@ -28,6 +28,7 @@ from gemmrepro.judge.rules import (
     Verdict,
 )
 from gemmrepro.judge.ways import REGISTERS, way_of
+from gemmrepro.judge.wording import in_words, sentence
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, capability_of, load, load_regimes
 from gemmrepro.registry.requirements import requirement
@@ -86,7 +87,7 @@ class Judgement:
             },
             "verdict": self.verdict,
             "measured": [exhibit.as_json() for exhibit in self.exhibits],
-            "explanation": self.explanation,
+            "explanation": in_words(self.explanation),
             "command": COMMAND,
         }
 
@@ -166,17 +167,17 @@ def _regime_note(regime: str, beside: Mapping[str, Value]) -> str:
 
 def _judge_covered(claim: Claim, evidence: Evidence) -> Judgement:
     """The entry of a claim that another one judges in other units, with the values that were measured for it."""
-    sentence = f"{claim.covered_by} judges this in other units, so it is not counted again."
+    explanation = "Another statement judges this in other units, so it is not counted again."
     metric = METRICS[claim.metric]
     try:
         readings = metric.read(claim, evidence)
     except NotMeasured:
-        return Judgement(claim, COVERED, sentence)
+        return Judgement(claim, COVERED, explanation)
     exhibits = tuple(metric.exhibits(claim, readings, evidence))
     shown = [exhibit.value.text() for exhibit in exhibits if exhibit.judged]
     if len(shown) == 1:
-        sentence += f" Measured: {shown[0]}."
-    return Judgement(claim, COVERED, sentence, exhibits, readings.judged.toolkit)
+        explanation += f" Measured: {shown[0]}."
+    return Judgement(claim, COVERED, explanation, exhibits, readings.judged.toolkit)
 
 
 def _judge_unmeasured(claim: Claim, evidence: Evidence, reason: NotMeasured) -> Judgement:
@@ -185,8 +186,7 @@ def _judge_unmeasured(claim: Claim, evidence: Evidence, reason: NotMeasured) -> 
     untestable = METRICS[claim.metric].untestable(claim, None, evidence.measured.gpu)
     if untestable:
         return Judgement(claim, NOT_TESTABLE, untestable, exhibits)
-    sentence = str(reason)
-    return Judgement(claim, NOT_MEASURED, f"{sentence[0].upper()}{sentence[1:]}.", exhibits)
+    return Judgement(claim, NOT_MEASURED, f"{sentence(str(reason))}.", exhibits)
 
 
 def judge_all(

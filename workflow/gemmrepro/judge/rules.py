@@ -105,12 +105,9 @@ def judge_value(
     elif same_side:
         most = min(most, 1.0)
     side = "above" if published > 1 else "below"
-    if same_side and (value.ci_high < 1 if published > 1 else value.ci_low > 1):
-        return Verdict(NOT, f"not {side} 1")
-    if same_side and value.ci_low <= 1 <= value.ci_high:
-        if value.ci_low <= max(high, most) and value.ci_high >= min(low, least):
-            return Verdict(UNDECIDED, f"the interval holds 1, so it may be {side} 1 or not")
-        return Verdict(NOT, f"the interval holds 1, and nothing in it is within a factor of {factor:g}")
+    if same_side and not (value.ci_low > 1 if published > 1 else value.ci_high < 1):
+        may_hold = value.ci_low <= max(high, most) and value.ci_high >= min(low, least)
+        return _not_beyond_1(value, side, may_hold, factor)
     band = f"±{100 * tolerance:g}%"
     overlaps = value.ci_low <= high and value.ci_high >= low
     outside = [end for end in (value.ci_low, value.ci_high) if not low <= end <= high]
@@ -126,9 +123,20 @@ def judge_value(
     if least <= value.value <= most:
         reached = f"{side} 1 as published and within" if same_side else "within"
         return Verdict(PARTLY, f"{missed}, but {reached} a factor of {factor:g}")
+    if factor == 1:
+        return Verdict(NOT, missed)
     if same_side and published > 1 and value.value < least:
         return Verdict(NOT, f"{missed}, and less than 1/{factor:g} of the gain")
     return Verdict(NOT, f"{missed}, and off by more than {factor:g} times")
+
+
+def _not_beyond_1(value: Value, side: str, may_hold: bool, factor: float) -> Verdict:
+    """A gain or loss whose interval is not on its `side` of 1; `may_hold` where it reaches an accepted value."""
+    if not value.ci_low <= 1 <= value.ci_high:
+        return Verdict(NOT, f"not {side} 1")
+    if may_hold:
+        return Verdict(UNDECIDED, f"the interval holds 1, so it may be {side} 1 or not")
+    return Verdict(NOT, f"the interval holds 1, and nothing in it is within a factor of {factor:g}")
 
 
 def judge_faster(value: Value, least: float | None = None, most: float | None = None) -> Verdict:
@@ -193,17 +201,16 @@ def judge_counts(counts: Sequence[Value], what: str, least: int, most: int | Non
         most: None where there is no upper limit.
     """
     wrong = [count for count in counts if count.value < least or (most is not None and count.value > most)]
-    wanted = f"at least {least}" if most is None else f"{least} to {most}" if most else "none"
+    wanted = f"at least {least}" if most is None else f"{least} to {most}" if most > least else f"{most or 'none'}"
     if wrong:
         named = ", ".join(f"{count.value:g} ({count.conditions})" for count in wrong[:4])
-        return Verdict(NOT, f"{wanted} of {what} should stand in every build; found {named}")
+        return Verdict(NOT, f"{wanted} of the instruction {what} should stand in every build; there are {named}")
     if most == 0:
-        reason = f"none of {what} stands in any of {len(counts)} builds, as it should be"
-        return Verdict(REPRODUCED, reason)
+        return Verdict(REPRODUCED, f"none of {len(counts)} builds has an instruction {what}, as it should be")
     distinct = sorted({int(count.value) for count in counts})
     number = f"{distinct[0]}" if len(distinct) == 1 else f"{distinct[0]} to {distinct[-1]}"
     where = f"each of {len(counts)} builds" if len(counts) > 1 else f"the build for {counts[0].label.split(', ')[-1]}"
-    return Verdict(REPRODUCED, f"{number} of {what} stand in {where}, where {wanted} should")
+    return Verdict(REPRODUCED, f"the instruction {what} stands {number} times in {where}, where {wanted} should")
 
 
 def judge_bounds(value: float, bounds: Mapping[str, float]) -> Verdict:
@@ -214,13 +221,3 @@ def judge_bounds(value: float, bounds: Mapping[str, float]) -> Verdict:
         words = f"exactly {least:g}"
     inside = least <= value <= most
     return Verdict(REPRODUCED if inside else NOT, f"{words}, as stated" if inside else f"not {words}")
-
-
-def judge_range(value: float, least: float, most: float) -> Verdict:
-    """A quotient against the range that a claim states for it; on its side of 1, within FACTOR, it is PARTLY right."""
-    wanted = f"{format_number(least)} to {format_number(most)} times as many"
-    if least <= value <= most:
-        return Verdict(REPRODUCED, f"{wanted}, as stated")
-    if (value < 1) == (most <= 1) and least / FACTOR <= value <= most * FACTOR:
-        return Verdict(PARTLY, f"not {wanted}, but {'fewer' if value < 1 else 'more'} all the same")
-    return Verdict(NOT, f"not {wanted}")

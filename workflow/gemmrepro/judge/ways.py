@@ -5,6 +5,7 @@ from __future__ import annotations
 from gemmrepro.judge.carrying import MODEL, SHARE
 from gemmrepro.judge.claim import ARTICLE, BUILD, LINKED, PROJECT, Claim
 from gemmrepro.judge.metrics import METRICS
+from gemmrepro.judge.metrics.calculated import counted
 
 MEASURED, COUNT, CONSISTENT, COVERED, NONE = "measured", "count", "consistent", "covered", "none"
 
@@ -50,7 +51,9 @@ def way_of(claim: Claim) -> str:
     if claim.covered_by:
         return COVERED
     kind = claim.transfer["kind"]
-    return kind if kind in (SHARE, MODEL, NONE) else METRICS[claim.metric].way
+    if kind in (SHARE, MODEL, NONE):
+        return kind
+    return MEASURED if counted(claim) else METRICS[claim.metric].way
 
 
 def register_rules() -> list[tuple[str, str]]:

@@ -211,12 +211,11 @@ def _row(path: Path, column: str, cells: Mapping[str, str]) -> pd.Series:
         if left.empty:
             raise UserError(f"{name} has no row with {key} {cell} there, but {', '.join(sorted(set(rows[key]))[:12])}.")
         rows = left
-    if len(rows) > 1 and "toolkit" in rows:
-        kernels = table.groupby("toolkit")["kernel"].nunique()
-        first = max((each for each in TOOLKIT_ORDER if each in kernels), key=lambda each: kernels[each], default="")
-        rows = _narrowed(rows, "toolkit", first)
-    if len(rows) > 1 and "cache" in rows:
-        rows = _narrowed(rows, "cache", "warm")
+    kernels = table.groupby("toolkit")["kernel"].nunique() if "toolkit" in rows else {}
+    first = max((each for each in TOOLKIT_ORDER if each in kernels), key=lambda each: kernels[each], default="")
+    for key, cell in (("toolkit", first), ("cache", "warm")):
+        if len(rows) > 1 and key in rows and (rows[key] == cell).any():
+            rows = rows[rows[key] == cell]
     if len(rows) > 1:
         apart = [each for each in rows.columns if rows[each].nunique() > 1]
         raise UserError(f"{len(rows)} rows of {name} match; choose by {', '.join(apart[:6])}.")
@@ -225,10 +224,6 @@ def _row(path: Path, column: str, cells: Mapping[str, str]) -> pd.Series:
 
 def _said(path: Path) -> str:
     return str(path.relative_to(paths.ROOT) if path.is_relative_to(paths.ROOT) else path)
-
-
-def _narrowed(rows: pd.DataFrame, column: str, cell: str) -> pd.DataFrame:
-    return rows[rows[column] == cell] if (rows[column] == cell).any() else rows
 
 
 @cache

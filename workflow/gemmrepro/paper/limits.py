@@ -10,8 +10,6 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
-from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.judge.rules import NOT_TESTABLE
 from gemmrepro.measure.checks.physics import CEILINGS, Ceilings, limit, sums
 from gemmrepro.measure.rows import Measurements, capability_of, select
 from gemmrepro.paper.experiments import SkippedView
@@ -19,7 +17,6 @@ from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine import Runnable, runnable
-from gemmrepro.paper.regimes import cards_sentence, takes_sentence
 from gemmrepro.registry.requirements import requirement
 
 SHOWN = 8
@@ -115,9 +112,16 @@ def _one_gpu_model(data: Data) -> Iterator[str]:
 
 
 def _cards(data: Data) -> Iterator[str]:
-    """How far takes of the regimes agree, on one card and from card to card."""
-    for regimes in data.inputs.regimes.values():
-        yield from filter(None, (cards_sentence(regimes), takes_sentence(regimes)))
+    """How far rows of the regimes that were measured again are apart, on one card and from card to card."""
+    runs = {name: regimes.run for name, regimes in data.inputs.regimes.items()}
+    spreads = [spread for run in runs.values() for spread in (run.get("spread") or {}).values()]
+    for name, where in (("repeated", "the same card"), ("between_cards", "another card of the model")):
+        if largest := [of["largest"] for spread in spreads if (of := spread.get(name))]:
+            yield f"Measured again on {where}, sustained or in bursts, times changed by {max(largest):.1%} at most."
+    yield from _told(
+        [family for family in data.families if runs.get(family.name, {}).get("earlier")],
+        "some rows, sustained and in bursts, are of an earlier take; ratios are to their own take's baseline.",
+    )
 
 
 def _recorded(data: Data) -> Iterator[str]:
@@ -149,7 +153,6 @@ def _own_kernels(data: Data) -> Iterator[str]:
             "The kernels follow the articles' descriptions, not their code, so a difference in speed may come from our "
             "implementation as well as from the hardware."
         )
-        yield "Published figures have the digits that the articles print; the articles give no intervals."
 
 
 def _tuned(data: Data) -> Iterator[str]:
@@ -232,13 +235,6 @@ def _regime(data: Data) -> Iterator[str]:
     for cache, other in (("warm", "cold"), ("cold", "warm")):
         alone = [family for family in data.products if set(family.table.caches) == {cache}]
         yield from _told(alone, f"timed with a {cache} cache only; nothing here is about a {other} one.")
-
-
-def _toolkit(data: Data) -> Iterator[str]:
-    toolkits = {toolkit for family in data.products for toolkit in family.table.toolkits}
-    for one in sorted(toolkits) if len(toolkits) > 1 else ():
-        alone = [family for family in data.products if set(family.table.toolkits) == {one}]
-        yield from _told(alone, f"compiled by {one} only.")
 
 
 def _counters(data: Data) -> Iterator[str]:
@@ -350,17 +346,6 @@ def _unfounded(data: Data) -> Iterator[str]:
         )
 
 
-def _untestable(data: Data) -> Iterator[str]:
-    """The articles' statements that this machine cannot test, each with its reason while they are few."""
-    claims = [
-        claim for claim in data.inputs.verdicts.claims if claim.register == ARTICLE and claim.verdict == NOT_TESTABLE
-    ]
-    for claim in claims[:SHOWN]:
-        yield f"Not testable here: {claim.statement} {claim.transfer_reason}"
-    if len(claims) > SHOWN:
-        yield f"{len(claims) - SHOWN} more statements are not testable here; the table of claims says why."
-
-
 def _skipped(data: Data) -> Iterator[str]:
     """What no sweep timed, kernels of one reason together."""
     entries = [
@@ -411,7 +396,6 @@ LIMITS: dict[str, Callable[[Data], Iterator[str]]] = {
     "few rounds": _rounds,
     "few samples": _few_samples,
     "one cache state": _regime,
-    "one toolkit": _toolkit,
     "no counters": _counters,
     "article's size missing": _size,
     "stale rows": _stale,
@@ -421,7 +405,6 @@ LIMITS: dict[str, Callable[[Data], Iterator[str]]] = {
     "uncommitted changes": _changed_trees,
     "experiments on a CPU": _cpu,
     "unfounded corrections": _unfounded,
-    "untestable statements": _untestable,
     "kernels not timed": _skipped,
     "no containers": _no_containers,
 }

@@ -39,6 +39,7 @@ from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.figures.findings import FINDINGS
 from gemmrepro.paper.figures.points import counted
 from gemmrepro.paper.findings import reference_gpu
+from gemmrepro.paper.gates import gate_tally
 from gemmrepro.paper.gpus import Gpu, SideBySide, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
@@ -48,7 +49,6 @@ from gemmrepro.paper.references import explained, mechanisms, references
 from gemmrepro.paper.regimes import PRECISE, recommendations, regime_lines
 from gemmrepro.paper.rows import row_anchor
 from gemmrepro.paper.search import SEARCH, search_script
-from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number
 
 
@@ -120,7 +120,6 @@ def _environment(
         "findings_of": {family.name: [found[name] for name in placed(family.name, found)] for family in families},
         "also_in": {family.name: [found[name] for name in also_in(family.name, found)] for family in families},
         "baselines": baselines,
-        "headlines": headlines(families),
         "gates": gate_tally(families),
         "runnable": runnable([family.name for family in families], inputs.measured.values()),
         "machine": machine_view(inputs.measured, inputs.config.get("sweep", {})),

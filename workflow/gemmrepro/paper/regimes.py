@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -12,8 +12,7 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.text import listed
-from gemmrepro.measure.regimes import BURST, IN_TURN, REGIMES, SUSTAINED
+from gemmrepro.measure.regimes import IN_TURN, REGIMES, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes, cubes, is_current, select
 from gemmrepro.paper.accuracy import Accuracies, ErrorView, bounds_elements, in_class
 from gemmrepro.paper.figures.points import ratio_point
@@ -54,6 +53,9 @@ class Entry:
     def reaches(self, low: float) -> bool:
         """Whether its interval, by PRECISE where it is unknown, ends above `low`."""
         return (self.ratio * (1 + PRECISE) if math.isnan(self.high) else self.high) >= low
+
+
+THE_LIBRARY = Entry("", "", "the library", "", 1.0, 1.0, 1.0)
 
 
 def leaders(entries: Iterable[Entry]) -> tuple[Entry, ...]:
@@ -104,11 +106,6 @@ class RegimeLine:
         """Whether any kernel was measured sustained or in bursts."""
         return any(self.entries[regime] for regime in REGIMES)
 
-    @property
-    def contest(self) -> tuple[str, str, str, bool]:
-        """What the lines of other sizes share."""
-        return self.family, self.dtype, self.baseline, self.is_bounded
-
 
 def regime_lines(
     measured: Mapping[str, Measurements], regimes: Mapping[str, Regimes], accuracies: Accuracies
@@ -145,7 +142,7 @@ def _rows(measured: Measurements, regimes: Regimes | None) -> pd.DataFrame:
     parts = [select(measured.summary, cache=measured.cache), *([regimes.summary] if regimes else [])]
     parts = [cubes(part[is_current(part)]) for part in parts]
     parts = [part.assign(anchor=[row_anchor(row) for row in part.to_dict("records")]) for part in parts]
-    turned = parts[0].assign(regime=IN_TURN)
+    turned = parts[0].assign(regime=IN_TURN, joules=math.nan)
     if len(parts) > 1 and len(parts[1]):
         alone = {(row["kernel"], row["toolkit"], row["n"]) for row in parts[1].to_dict("records")}
         kept = [(row["kernel"], row["toolkit"], row["n"]) in alone for row in turned.to_dict("records")]
@@ -158,7 +155,7 @@ def _entry(kernel: registry.Kernel, row: Mapping[str, Any], library: pd.DataFram
     # Of another take than the kernel's, the baseline's energy is another card's.
     beside = library[(library["median_us"] / row["baseline_median_us"] - 1).abs() < SAME_TAKE]
     point = ratio_point(pd.Series(row))
-    errors, joules = (_first(of, column) for of, column in ((library, "err_fro"), (beside, "joules")))
+    errors, joules = (of[name].dropna().to_list() or [None] for of, name in ((library, "err_fro"), (beside, "joules")))
     return Entry(
         kernel=kernel.id,
         rung=kernel.rung,
@@ -167,16 +164,11 @@ def _entry(kernel: registry.Kernel, row: Mapping[str, Any], library: pd.DataFram
         ratio=point.value,
         low=point.low,
         high=point.high,
-        error=accuracies.of_row(row, errors, row["anchor"]),
+        error=accuracies.of_row(row, errors[0], row["anchor"]),
         clock_mhz=_number(row["clock_mhz"]),
-        joules=_number(row.get("joules")),
-        library_joules=joules,
+        joules=_number(row["joules"]),
+        library_joules=joules[0],
     )
-
-
-def _first(rows: pd.DataFrame, column: str) -> float | None:
-    cells = rows[column].dropna() if column in rows else rows.iloc[:0]
-    return None if cells.empty else float(cells.iloc[0])
 
 
 def _number(cell: Any) -> float | None:
@@ -201,69 +193,37 @@ class Recommendation:
 def recommendations(lines: Sequence[RegimeLine]) -> list[Recommendation]:
     """What to use, of each contest: sustained, or in turn where nothing was measured sustained.
 
-    The library competes too. A kernel is named for the longest run of sizes at each of which it is the best, or as
-    fast as the best by their intervals.
+    The library competes too. A kernel is named for as many neighbouring sizes as it is the best at, or as fast as the
+    best by their intervals; a size at which nothing is the best ends them.
     """
     found = []
-    for _, group in groupby(lines, key=lambda line: line.contest):
+    for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):
         contest = list(group)
         regime = SUSTAINED if any(line.entries[SUSTAINED] for line in contest) else IN_TURN
-        library = Entry("", "", "the library", "", 1.0, 1.0, 1.0)
-        best = {line.n: leaders([*line.entries[regime], library]) for line in contest}
-        found += [_recommendation(regime, run, best) for run in _runs(contest, regime, best)]
+        sizes: list[tuple[RegimeLine, dict[str, Entry]]] = []
+        for line in contest:
+            entries = line.entries[regime]
+            best = {entry.kernel: entry for entry in leaders([*entries, *[THE_LIBRARY][: len(entries)]])}
+            if sizes and not set(best).intersection(*(earlier for _, earlier in sizes)):
+                found.append(_recommendation(regime, sizes))
+                sizes = []
+            if best:
+                sizes.append((line, best))
+        if sizes:
+            found.append(_recommendation(regime, sizes))
     return found
 
 
-def _runs(
-    contest: Sequence[RegimeLine], regime: str, best: Mapping[int, tuple[Entry, ...]]
-) -> Iterator[list[RegimeLine]]:
-    """The sizes of a contest in runs, each with an entry among the best of all of its sizes."""
-    run: list[RegimeLine] = []
-    for line in contest:
-        if not line.entries[regime] or not best[line.n]:
-            continue
-        if run and not set.intersection(*({entry.kernel for entry in best[each.n]} for each in (*run, line))):
-            yield run
-            run = []
-        run.append(line)
-    if run:
-        yield run
-
-
-def _recommendation(regime: str, run: Sequence[RegimeLine], best: Mapping[int, tuple[Entry, ...]]) -> Recommendation:
-    leading = [{entry.kernel: entry for entry in best[line.n]} for line in run]
-    shared = set.intersection(*map(set, leading))
-    kernel = max(sorted(shared), key=lambda name: sum(each[name].ratio for each in leading))
+def _recommendation(regime: str, sizes: Sequence[tuple[RegimeLine, Mapping[str, Entry]]]) -> Recommendation:
+    lines, leading = zip(*sizes, strict=True)
+    shared = sorted(set.intersection(*map(set, leading)))
+    kernel = max(shared, key=lambda name: sum(best[name].ratio for best in leading))
     ties: dict[str, tuple[int, ...]] = {}
-    for line, each in zip(run, leading, strict=True):
-        for name, entry in each.items():
-            if name != kernel:
-                ties[entry.name] = (*ties.get(entry.name, ()), line.n)
-    fastest = [max(line.entries[regime], key=lambda entry: entry.ratio) for line in run]
-    entries = [each[kernel] for each in leading] if kernel else fastest
-    return Recommendation(regime, kernel, tuple(run), tuple(entries), ties)
+    for line, best in sizes:
+        ties |= {entry.name: (*ties.get(entry.name, ()), line.n) for name, entry in best.items() if name != kernel}
+    entries = [best[kernel] for best in leading] if kernel else [_fastest(line, regime) for line in lines]
+    return Recommendation(regime, kernel, lines, tuple(entries), ties)
 
 
-def takes_sentence(found: Regimes) -> str:
-    """Which kernels' rows are of an earlier take than the others; '' if none are."""
-    parts = [
-        f"Rows of {', '.join(take['kernels'])}, sustained and in bursts, are in part of an earlier take "
-        f"({take['date'][:10]}); their ratios are to that take's baseline."
-        for take in found.run.get("earlier") or ()
-    ]
-    return " ".join(parts)
-
-
-def cards_sentence(found: Regimes) -> str:
-    """How far takes on one card, and cards, are apart, as sentences; '' where there is one take of one card."""
-    spreads = found.run.get("spread") or {}
-    sentences = []
-    for where, name in (("Two takes on one card", "repeated"), ("Cards of one model", "between_cards")):
-        parts = [
-            f"{spread['middle']:.1%} {words} (median of {spread['rows']} rows; at most {spread['largest']:.1%})"
-            for regime, words in ((SUSTAINED, "sustained"), (BURST, "in bursts"))
-            if (spread := (spreads.get(regime) or {}).get(name))
-        ]
-        if parts:
-            sentences.append(f"{where} ({found.family}): times of the same row differ by {listed(parts)}.")
-    return " ".join(sentences)
+def _fastest(line: RegimeLine, regime: str) -> Entry:
+    return max(line.entries[regime], key=lambda entry: entry.ratio)

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
-from gemmrepro.blas.matrices import DOUBLES, Kind, Matrix, library_of, matrix
 from gemmrepro.errors import UserError
+from gemmrepro_blas.matrices import DOUBLES, Kind, Matrix, library_of, matrix
 
 
 def real_scalar(value: Any, name: str) -> float:

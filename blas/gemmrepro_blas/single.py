@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import registry
-from gemmrepro.blas import library
-from gemmrepro.blas.calls import common_stream, empty, multipliable, on_stream, real_scalar, target
-from gemmrepro.blas.matrices import SINGLES, Matrix, matrix
-from gemmrepro.blas.program import usable
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.loaded import fat_binaries
 from gemmrepro.operands import encoded
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Launch, Step, card
+from gemmrepro_blas import library
+from gemmrepro_blas.calls import common_stream, empty, multipliable, on_stream, real_scalar, target
+from gemmrepro_blas.matrices import SINGLES, Matrix, matrix
+from gemmrepro_blas.program import usable
 
 ACCURACIES = {
     "element": "sgemm.bf16_x6",

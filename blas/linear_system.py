@@ -1,6 +1,6 @@
-"""Solve A x = b by recursive LU with partial pivoting, its products by gemmrepro.dgemm and by cuBLAS's DGEMM, timed.
+"""Solve A x = b by recursive LU with partial pivoting, products by gemmrepro_blas.dgemm and by cuBLAS, timed.
 
-    PYTHONPATH=workflow python examples/linear_system.py --size 16384 --panel 2048
+    PYTHONPATH=workflow:blas python blas/linear_system.py --size 16384 --panel 2048
 
 Needs a Hopper GPU, PyTorch, CuPy, cuda-core, and the binary results/build/cuda13/crt.certified.fatbin. For either way,
 and for cuSOLVER's own factorization, it prints the seconds of the factorization (the median of --repeats, the first
@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import torch
 
-import gemmrepro
+import gemmrepro_blas
 
 Update = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], None]
 """C <- C - A B, in place."""
@@ -32,7 +32,7 @@ def by_cublas(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
 
 
 def by_remainders(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> None:
-    gemmrepro.dgemm(a, b, c, alpha=-1.0, beta=1.0)
+    gemmrepro_blas.dgemm(a, b, c, alpha=-1.0, beta=1.0)
 
 
 def factorize(a: torch.Tensor, panel: int, update: Update) -> torch.Tensor:
@@ -127,7 +127,7 @@ def main() -> None:
     ways: dict[str, Factorization] = {
         "cuSOLVER's getrf": by_library,
         "cuBLAS DGEMM": lambda a: factorize(a, arguments.panel, by_cublas),
-        "gemmrepro.dgemm": lambda a: factorize(a, arguments.panel, by_remainders),
+        "gemmrepro_blas.dgemm": lambda a: factorize(a, arguments.panel, by_remainders),
     }
     for name, factorization in ways.items():
         seconds, error = measure(a, b, factorization, arguments.repeats)

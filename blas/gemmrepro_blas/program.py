@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import registry
-from gemmrepro.blas import library
-from gemmrepro.blas.matrices import Matrix
 from gemmrepro.build.key import build_key
 from gemmrepro.build.record import read_build
 from gemmrepro.core.dtypes import STORAGE
@@ -30,6 +28,8 @@ from gemmrepro.operands import encoded
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import decided
 from gemmrepro.registry import Kernel, Launch, Step, TensorMap, card
+from gemmrepro_blas import library
+from gemmrepro_blas.matrices import Matrix
 
 KERNEL = "crt.first_wave"
 BUILT = ROOT / "results" / "build" / "cuda13"

@@ -1,4 +1,4 @@
-"""gemmrepro.dgemm without a GPU: what it takes as a matrix, and what it launches, in which order."""
+"""gemmrepro_blas.dgemm without a GPU: what it takes as a matrix, and what it launches, in which order."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import gemmrepro
+import gemmrepro_blas
 from gemmrepro import registry
-from gemmrepro.blas import calls, certified, library, program
-from gemmrepro.blas.matrices import Matrix, matrix
 from gemmrepro.build.keyed import keyed
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import decided
+from gemmrepro_blas import calls, certified, library, program
+from gemmrepro_blas.matrices import Matrix, matrix
 
 
 @dataclass
@@ -141,7 +141,7 @@ def test_what_another_library_still_writes_is_waited_for(monkeypatch: pytest.Mon
 def test_operands_that_do_not_fit_are_refused(shapes: Any, more: dict[str, Any], message: str) -> None:
     a, b = (OnGpu(np.zeros(shape)) for shape in shapes)
     with pytest.raises(UserError, match=message):
-        gemmrepro.dgemm(a, b, **more)
+        gemmrepro_blas.dgemm(a, b, **more)
 
 
 def test_matrices_overlap_where_they_share_an_element() -> None:
@@ -166,10 +166,10 @@ def test_c_may_lie_beside_its_factors_and_not_in_them(tmp_path: Path) -> None:
     whole = np.zeros((16, 16))
     a, b = OnGpu(whole[4:, :4]), OnGpu(whole[:4, 4:])
     with pytest.raises(UserError, match=r"the binary .* is missing"):
-        gemmrepro.dgemm(a, b, OnGpu(whole[4:, 4:]), beta=1.0, binary=tmp_path / "none")
+        gemmrepro_blas.dgemm(a, b, OnGpu(whole[4:, 4:]), beta=1.0, binary=tmp_path / "none")
     for c, name in ((whole[4:, 3:15], "A"), (whole[3:15, 4:], "B")):
         with pytest.raises(UserError, match=f"C shares memory with {name}"):
-            gemmrepro.dgemm(a, b, OnGpu(c), beta=1.0)
+            gemmrepro_blas.dgemm(a, b, OnGpu(c), beta=1.0)
 
 
 def fake_cupy(monkeypatch: pytest.MonkeyPatch, capturing: bool | None, device: int = 0) -> None:
@@ -214,7 +214,7 @@ def test_nothing_is_launched_into_a_capture_or_on_memory_of_the_host(
     fake_cupy(monkeypatch, capturing, device)
     a, b, c = (OnGpu(np.zeros(shape)) for shape in ((3, 4), (4, 6), (3, 6)))
     with pytest.raises(UserError, match=message):
-        gemmrepro.dgemm(a, b, c, binary=__file__)
+        gemmrepro_blas.dgemm(a, b, c, binary=__file__)
 
 
 @pytest.mark.parametrize("wanted", [7, 8, 0], ids=["CuPy's own", "PyTorch's", "the default one"])
@@ -262,11 +262,11 @@ def test_arrays_of_libraries_with_other_streams_are_refused(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
     tensor = type("Tensor", (OnGpu,), {"__module__": "torch", "device": 0, "is_neg": lambda self: False})
     a, b, c = OnGpu(np.zeros((3, 4))), tensor(np.zeros((4, 6))), OnGpu(np.zeros((3, 6)))
-    with pytest.raises(UserError, match="A is of test_blas and B of torch, whose current streams differ"):
-        gemmrepro.dgemm(a, b, c, binary=__file__)
+    with pytest.raises(UserError, match="A is of test_dgemm and B of torch, whose current streams differ"):
+        gemmrepro_blas.dgemm(a, b, c, binary=__file__)
     torch.cuda_stream = 7
     with pytest.raises(UserError, match="is being captured"):
-        gemmrepro.dgemm(a, b, c, binary=__file__)
+        gemmrepro_blas.dgemm(a, b, c, binary=__file__)
 
 
 def test_a_binary_of_other_sources_is_refused(tmp_path: Path) -> None:
@@ -577,10 +577,10 @@ def test_products_wait_for_what_was_prepared_and_take_its_stretches(monkeypatch:
     core = SimpleNamespace(Stream=SimpleNamespace(from_handle=lambda handle: handle))
     monkeypatch.setitem(sys.modules, "cuda.core", core)
     a, b, c = (OnGpu(np.zeros(shape)) for shape in ((3, 40), (40, 6), (3, 6)))
-    prepared = gemmrepro.prepare(b, binary=__file__)
+    prepared = gemmrepro_blas.prepare(b, binary=__file__)
     assert list(prepared.stretches) == [0, 16, 32] and prepared.ready == 1
     for _ in range(2):
-        gemmrepro.dgemm(a, prepared, c, beta=2.0, binary=__file__)
+        gemmrepro_blas.dgemm(a, prepared, c, beta=2.0, binary=__file__)
     assert runs == 2 * [(16, 16, 2.0), (16, 16, 1.0), (8, 8, 1.0)]
     assert stream.waits == [1, 2] and prepared.ready == stream.recorded == 2
 
@@ -625,13 +625,13 @@ def test_arrays_of_a_workspace_lie_apart() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda p, a, b, c: gemmrepro.dgemm(p, b), "what is passed as A was prepared as B"),
-        (lambda p, a, b, c: gemmrepro.dgemm(a, p, transpose_b=True), "B is prepared as it is multiplied"),
-        (lambda p, a, b, c: gemmrepro.dgemm(p, p), "A and B are both prepared"),
-        (lambda p, a, b, c: gemmrepro.dgemm(b, p), "A is 4 x 6 and B is 4 x 6"),
-        (lambda p, a, b, c: gemmrepro.dgemm(a, p, OnGpu(c.array.T)), "C lies by columns and B was prepared"),
-        (lambda p, a, b, c: gemmrepro.prepare(b, name="C"), "name is 'C'; choose 'A' or 'B'"),
-        (lambda p, a, b, c: gemmrepro.prepare(b, binary="none"), "the binary none is missing"),
+        (lambda p, a, b, c: gemmrepro_blas.dgemm(p, b), "what is passed as A was prepared as B"),
+        (lambda p, a, b, c: gemmrepro_blas.dgemm(a, p, transpose_b=True), "B is prepared as it is multiplied"),
+        (lambda p, a, b, c: gemmrepro_blas.dgemm(p, p), "A and B are both prepared"),
+        (lambda p, a, b, c: gemmrepro_blas.dgemm(b, p), "A is 4 x 6 and B is 4 x 6"),
+        (lambda p, a, b, c: gemmrepro_blas.dgemm(a, p, OnGpu(c.array.T)), "C lies by columns and B was prepared"),
+        (lambda p, a, b, c: gemmrepro_blas.prepare(b, name="C"), "name is 'C'; choose 'A' or 'B'"),
+        (lambda p, a, b, c: gemmrepro_blas.prepare(b, binary="none"), "the binary none is missing"),
     ],
 )
 def test_what_was_prepared_for_something_else_is_refused(call: Any, message: str) -> None:

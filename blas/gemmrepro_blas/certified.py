@@ -13,12 +13,12 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.blas import library
-from gemmrepro.blas.calls import common_stream, empty, multipliable, on_stream, real_scalar, stream_of, target
-from gemmrepro.blas.matrices import Matrix, matrix
-from gemmrepro.blas.program import Factors, Held, Plan, program, usable
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import decided
+from gemmrepro_blas import library
+from gemmrepro_blas.calls import common_stream, empty, multipliable, on_stream, real_scalar, stream_of, target
+from gemmrepro_blas.matrices import Matrix, matrix
+from gemmrepro_blas.program import Factors, Held, Plan, program, usable
 
 ACCURACIES = ("sqrt", "worst")
 LOOSEST = 40

@@ -1,4 +1,4 @@
-"""gemmrepro.sgemm without a GPU: what it takes, and what it launches, in which order."""
+"""gemmrepro_blas.sgemm without a GPU: what it takes, and what it launches, in which order."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_blas import OnGpu, fake_cupy
+from test_dgemm import OnGpu, fake_cupy
 
-import gemmrepro
+import gemmrepro_blas
 from gemmrepro import registry
-from gemmrepro.blas import library, program, single
-from gemmrepro.blas.matrices import SINGLES, Matrix, matrix
 from gemmrepro.build.keyed import keyed
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
+from gemmrepro_blas import library, program, single
+from gemmrepro_blas.matrices import SINGLES, Matrix, matrix
 
 
 def singles(rows: int, columns: int) -> OnGpu:
@@ -47,13 +47,13 @@ def singles(rows: int, columns: int) -> OnGpu:
 )
 def test_what_does_not_fit_is_refused(arrays: Any, more: dict[str, Any], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        gemmrepro.sgemm(*arrays, **more)
+        gemmrepro_blas.sgemm(*arrays, **more)
 
 
 def test_a_c_that_shares_memory_with_a_factor_is_refused() -> None:
     whole = np.zeros((8, 8), np.float32)
     with pytest.raises(UserError, match="C shares memory with B"):
-        gemmrepro.sgemm(singles(4, 4), OnGpu(whole[:4, :4]), OnGpu(whole[3:7, 3:7]))
+        gemmrepro_blas.sgemm(singles(4, 4), OnGpu(whole[:4, :4]), OnGpu(whole[3:7, 3:7]))
 
 
 def test_elements_of_four_bytes_are_found_where_they_lie() -> None:
@@ -69,7 +69,7 @@ def test_elements_of_four_bytes_are_found_where_they_lie() -> None:
 def test_nothing_is_launched_into_a_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_cupy(monkeypatch, True, 0)
     with pytest.raises(UserError, match="is being captured, and sgemm takes memory from CuPy's pool"):
-        gemmrepro.sgemm(singles(3, 4), singles(4, 6), singles(3, 6), binary=__file__)
+        gemmrepro_blas.sgemm(singles(3, 4), singles(4, 6), singles(3, 6), binary=__file__)
 
 
 def test_a_binary_of_other_sources_is_refused(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_long_sums_are_cut_into_stretches(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(single, "program", lambda *which: Loaded())
     monkeypatch.setattr(library, "scale", lambda c, beta: runs.append(("scale", beta)))
     a, b, c = singles(2, 150_000), singles(150_000, 3), singles(2, 3)
-    assert gemmrepro.sgemm(a, b, c, beta=2.0, accuracy="norm", binary=__file__) is c
+    assert gemmrepro_blas.sgemm(a, b, c, beta=2.0, accuracy="norm", binary=__file__) is c
     assert runs == [(65536, 65536, (1.0, 2.0)), (65536, 65536, (1.0, 1.0)), (18928, 18928, (1.0, 1.0))]
     runs.clear()
-    gemmrepro.sgemm(a, b, c, alpha=0.0, beta=2.0, binary=__file__)
+    gemmrepro_blas.sgemm(a, b, c, alpha=0.0, beta=2.0, binary=__file__)
     assert runs == [("scale", 2.0)]

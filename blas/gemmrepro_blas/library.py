@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmrepro.blas.matrices import Matrix
+from gemmrepro_blas.matrices import Matrix
 
 
 def multiply(a: Matrix, b: Matrix, c: Matrix, alpha: float, beta: float) -> None:

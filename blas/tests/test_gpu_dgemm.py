@@ -1,4 +1,4 @@
-"""gemmrepro.dgemm on a Hopper GPU: layouts, scalars, and inputs that take residues, double, and both."""
+"""gemmrepro_blas.dgemm on a Hopper GPU: layouts, scalars, and inputs that take residues, double, and both."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gemmrepro
-from gemmrepro.blas import certified, program
+import gemmrepro_blas
 from gemmrepro.ozaki import exact
+from gemmrepro_blas import certified, program
 
-sys.path.append(str(Path(__file__).parents[1] / "unit"))
+sys.path.append(str(Path(__file__).parents[2] / "tests/unit"))
 
 from certified_cases import CASES, U
 
@@ -61,7 +61,7 @@ def test_layouts_and_scalars(cp, monkeypatch, shape, turned, small) -> None:
         if beta:
             c[...] = cp.asarray(c0)
         on_a, on_b = (cp.asarray(x.T if turn else x) for x, turn in zip((a, b), turned, strict=True))
-        got = gemmrepro.dgemm(on_a, on_b, c, alpha=alpha, beta=beta, transpose_a=turned[0], transpose_b=turned[1])
+        got = gemmrepro_blas.dgemm(on_a, on_b, c, alpha=alpha, beta=beta, transpose_a=turned[0], transpose_b=turned[1])
         assert (abs(got.get() - wanted) <= (2 * k + 4) * U * scale).all()
 
 
@@ -71,8 +71,8 @@ def test_hard_inputs_keep_the_bound(cp, name) -> None:
     m, n, k = HARD
     a, b = CASES[name][0](np.random.default_rng(3), m, n, k)
     on_a, on_b = cp.asarray(a), cp.asarray(b)
-    c, how = gemmrepro.dgemm(on_a, on_b, details=True)
-    again = gemmrepro.dgemm(on_a, on_b)
+    c, how = gemmrepro_blas.dgemm(on_a, on_b, details=True)
+    again = gemmrepro_blas.dgemm(on_a, on_b)
     assert (c.view(np.int64) == again.view(np.int64)).all()
     assert exceeding(*sampled(a, b, c), max(how.gamma, k * U) + U) == 0
 
@@ -83,10 +83,10 @@ def test_a_k_above_65536_is_cut(cp) -> None:
     rng = cp.random.RandomState(13)
     a, b, c0 = (rng.standard_normal(shape) for shape in ((m, k), (k, n), (m, n)))
     results = []
-    shared = gemmrepro.prepare(b)
+    shared = gemmrepro_blas.prepare(b)
     assert len(shared.stretches) == 2
     for factor in (b, shared):
-        c, how = gemmrepro.dgemm(a, factor, c0.copy(), beta=-0.5, details=True)
+        c, how = gemmrepro_blas.dgemm(a, factor, c0.copy(), beta=-0.5, details=True)
         assert how.moduli == 14 and how.native_tiles == 0
         results.append(c)
     assert (results[0].view(np.int64) == results[1].view(np.int64)).all()
@@ -113,10 +113,10 @@ def test_leading_dimensions_beyond_the_widths(cp, case, turned) -> None:
 
     on_a, on_b = inside(a, turned[0], 5), inside(b, turned[1], 8)
     frame = cp.full((m, n + 7), np.nan)
-    c, how = gemmrepro.dgemm(on_a, on_b, frame[:, 3 : 3 + n], details=True)
+    c, how = gemmrepro_blas.dgemm(on_a, on_b, frame[:, 3 : 3 + n], details=True)
     assert cp.isnan(frame[:, :3]).all() and cp.isnan(frame[:, 3 + n :]).all()
     assert exceeding(*sampled(a, b, c), max(how.gamma, k * U) + U) == 0
-    plain, same = gemmrepro.dgemm(cp.asarray(a), cp.asarray(b), details=True)
+    plain, same = gemmrepro_blas.dgemm(cp.asarray(a), cp.asarray(b), details=True)
     assert how == same
     if case == "normal":
         assert how.moduli and (c.view(np.int64) == plain.view(np.int64)).all()
@@ -129,12 +129,12 @@ def test_tensors_of_pytorch(cp, case) -> None:
     m, n, k = HARD
     a, b = CASES[case][0](np.random.default_rng(3), m, n, k)
     on_a, on_b = torch.from_numpy(a).cuda(), torch.from_numpy(np.ascontiguousarray(b.T)).cuda().T
-    c, how = gemmrepro.dgemm(on_a, on_b, details=True)
+    c, how = gemmrepro_blas.dgemm(on_a, on_b, details=True)
     assert isinstance(c, torch.Tensor) and c.dtype == torch.float64 and c.device == on_a.device
     assert exceeding(*sampled(a, b, cp.from_dlpack(c)), max(how.gamma, k * U) + U) == 0
-    for right in (on_b, gemmrepro.prepare(on_b)):
+    for right in (on_b, gemmrepro_blas.prepare(on_b)):
         into = torch.full((m, n), torch.nan, dtype=torch.float64, device="cuda")
-        assert gemmrepro.dgemm(on_a, right, into) is into and torch.equal(into, c)
+        assert gemmrepro_blas.dgemm(on_a, right, into) is into and torch.equal(into, c)
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -144,14 +144,14 @@ def test_a_prepared_factor_gives_the_same_bits(cp, name, turned) -> None:
     m, n, k, rng = 2048, 2112, 2176, np.random.default_rng(9)
     a, b = cp.asarray(rng.standard_normal((m, k))), cp.asarray(rng.standard_normal((k, n)))
     shared, other = (a, b) if name == "A" else (b, a)
-    prepared = gemmrepro.prepare(cp.asfortranarray(shared) if turned else shared, name=name)
+    prepared = gemmrepro_blas.prepare(cp.asfortranarray(shared) if turned else shared, name=name)
     spread = other * cp.asarray(np.exp(rng.standard_normal(other.shape)))
     spoiled = other.copy()
     spoiled[5, 7] = np.inf
     for one, accuracy in ((other, "sqrt"), (other, "worst"), (spread, "sqrt"), (spoiled, "sqrt"), (other, "sqrt")):
         pair, held = ((shared, one), (prepared, one)) if name == "A" else ((one, shared), (one, prepared))
-        wanted, how = gemmrepro.dgemm(*pair, accuracy=accuracy, details=True)
-        got, same = gemmrepro.dgemm(*held, accuracy=accuracy, details=True)
+        wanted, how = gemmrepro_blas.dgemm(*pair, accuracy=accuracy, details=True)
+        got, same = gemmrepro_blas.dgemm(*held, accuracy=accuracy, details=True)
         assert how == same and cp.array_equal(got, wanted, equal_nan=True)
     assert len(prepared.stretches[0].residues) > 1
 
@@ -160,7 +160,7 @@ def test_a_prepared_factor_gives_the_same_bits(cp, name, turned) -> None:
 def test_a_prepared_factor_keeps_the_bound(cp, case) -> None:
     m, n, k = HARD
     a, b = CASES[case][0](np.random.default_rng(3), m, n, k)
-    c, how = gemmrepro.dgemm(cp.asarray(a), gemmrepro.prepare(cp.asarray(b)), details=True)
+    c, how = gemmrepro_blas.dgemm(cp.asarray(a), gemmrepro_blas.prepare(cp.asarray(b)), details=True)
     assert exceeding(*sampled(a, b, c), max(how.gamma, k * U) + U) == 0
 
 
@@ -171,9 +171,9 @@ def test_the_callers_stream_stays_current(cp) -> None:
     own.use()
     try:
         a = cp.asarray(np.random.default_rng(11).standard_normal((2048, 2048)))
-        held = gemmrepro.prepare(a)
+        held = gemmrepro_blas.prepare(a)
         assert cp.cuda.get_current_stream() == own
-        gemmrepro.dgemm(a, held)
+        gemmrepro_blas.dgemm(a, held)
         assert cp.cuda.get_current_stream() == own
     finally:
         before.use()
@@ -182,13 +182,13 @@ def test_the_callers_stream_stays_current(cp) -> None:
 def test_products_on_other_streams_wait_for_what_is_prepared(cp) -> None:
     rng = np.random.default_rng(10)
     a, b = cp.asarray(rng.standard_normal((2048, 2048))), cp.asarray(rng.standard_normal((2048, 2112)))
-    wanted = gemmrepro.dgemm(a, b)
-    prepared = gemmrepro.prepare(b)
+    wanted = gemmrepro_blas.dgemm(a, b)
+    prepared = gemmrepro_blas.prepare(b)
     streams = [cp.cuda.Stream(non_blocking=True) for _ in range(3)]
     found = []
     for stream in streams:
         with stream:
-            found.append(gemmrepro.dgemm(a, prepared))
+            found.append(gemmrepro_blas.dgemm(a, prepared))
     for stream, c in zip(streams, found, strict=True):
         stream.synchronize()
         assert (c.view(np.int64) == wanted.view(np.int64)).all()

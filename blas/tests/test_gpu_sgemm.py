@@ -1,18 +1,18 @@
-"""gemmrepro.sgemm on a Hopper GPU: layouts and scalars of every accuracy against float64, within the stated bounds."""
+"""sgemm on a Hopper GPU: layouts and scalars of every accuracy against float64, within the stated bounds."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-import gemmrepro
+import gemmrepro_blas
 from gemmrepro import registry
-from gemmrepro.blas import program, single
 from gemmrepro.gates import bounds
 from gemmrepro.gates.compare import compare, reference_gemm
 from gemmrepro.gates.gate import Case
 from gemmrepro.gates.gemm_cases import draw
 from gemmrepro.operations import Problem, Shape
+from gemmrepro_blas import program, single
 
 pytestmark = pytest.mark.gpu
 
@@ -52,7 +52,7 @@ def test_layouts_and_scalars(accuracy: str, shape, turned) -> None:
             if beta:
                 whole[:, :n] = cp.asarray(c0)
             options = {"alpha": alpha, "beta": beta, "transpose_a": turned[0], "transpose_b": turned[1]}
-            gemmrepro.sgemm(on_a, on_b, whole[:, :n], accuracy=accuracy, **options)
+            gemmrepro_blas.sgemm(on_a, on_b, whole[:, :n], accuracy=accuracy, **options)
             results.append(whole.get())
         assert (results[0].view(np.uint32) == results[1].view(np.uint32)).all()
         assert np.isnan(results[0][:, n:]).all()
@@ -67,7 +67,7 @@ def test_hard_inputs_keep_the_bound(accuracy: str, law: str) -> None:
     import cupy as cp
 
     a, b, _ = draw(Case(Shape(520, 776, 2050), 1.0, 0.0, law, 3))
-    assert message(accuracy, gemmrepro.sgemm(cp.asarray(a), cp.asarray(b), accuracy=accuracy).get(), a, b) == ""
+    assert message(accuracy, gemmrepro_blas.sgemm(cp.asarray(a), cp.asarray(b), accuracy=accuracy).get(), a, b) == ""
 
 
 def test_the_callers_stream_stays_current(accuracy: str) -> None:
@@ -76,12 +76,12 @@ def test_the_callers_stream_stays_current(accuracy: str) -> None:
 
     before = cp.cuda.get_current_stream()
     a = cp.asarray(np.random.default_rng(12).standard_normal((300, 200)), cp.float32)
-    gemmrepro.sgemm(a, a.T, accuracy=accuracy)
+    gemmrepro_blas.sgemm(a, a.T, accuracy=accuracy)
     assert before.ptr and cp.cuda.get_current_stream() == before
 
 
 def test_tensors_of_pytorch(accuracy: str) -> None:
     torch = pytest.importorskip("torch")
     a, b = (torch.randn(size, device="cuda") for size in ((300, 200), (400, 200)))
-    c = gemmrepro.sgemm(a, b.T, accuracy=accuracy)
+    c = gemmrepro_blas.sgemm(a, b.T, accuracy=accuracy)
     assert c.dtype == torch.float32 and message(accuracy, c.cpu().numpy(), a.cpu().numpy(), b.T.cpu().numpy()) == ""
