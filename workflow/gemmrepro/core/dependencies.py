@@ -144,7 +144,7 @@ def modules_hash(*start: str | Path, without: frozenset[str] = frozenset()) -> s
 def _module(path: Path) -> tuple[str, frozenset[str]]:
     """A hash of a file's code, and our modules that it imports or names in a string by itself."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))  # of its own, since docstrings leave it
-    needed = set()
+    needed = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             needed.update(module for _, (module, _) in _bound_by_import(node))
