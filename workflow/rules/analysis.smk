@@ -65,16 +65,16 @@ rule verdicts_on:
         protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in KERNELS.values())],
         judged_by=contents([*JUDGED_BY, *RECORDING_RULES]),
         code=[
-            code("judge.verdicts", "measure.recorded", "measure.takes", *declared(FAMILIES)),
+            code("judge.verdicts", "recordings.bring", "recordings.takes", *declared(FAMILIES)),
             code("experiments.recorded", "gates.stage", without=JUDGES),
         ],
     message:
         "Judging the claims on {params.recordings}"
     shell:
         "( set -e;"
-        " python3 -m gemmrepro.measure.recorded --families {params.families} --recorded {params.recordings}"
+        " python3 -m gemmrepro.recordings.bring --families {params.families} --recorded {params.recordings}"
         " --build results/build --out {params.folder}/measure;"
-        " python3 -m gemmrepro.measure.takes --families {params.families} --recorded {params.recordings}"
+        " python3 -m gemmrepro.recordings.takes --families {params.families} --recorded {params.recordings}"
         " --build results/build --out {params.folder}/regimes;"
         " python3 -m gemmrepro.experiments.recorded --experiments {params.experiments}"
         " --recorded {params.recordings} --build results/build --out {params.folder}/experiments;"

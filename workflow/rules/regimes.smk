@@ -43,11 +43,11 @@ else:
             recordings=lambda wildcards: PLAN.recordings,
             run=lambda wildcards: read_of_families("drawn", [wildcards.family]),
             takes=lambda wildcards: contents(recorded_takes(wildcards.family)),
-            code=code("measure.takes"),
+            code=code("recordings.takes"),
         message:
             "Checking the recorded regimes of {wildcards.family}"
         shell:
-            "python3 -m gemmrepro.measure.takes --families {wildcards.family} --recorded {params.recordings}"
+            "python3 -m gemmrepro.recordings.takes --families {wildcards.family} --recorded {params.recordings}"
             " --build results/build --out results/regimes 2>&1 | tee {log}"
 
 
