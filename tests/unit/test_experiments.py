@@ -544,12 +544,12 @@ EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
         (
             {"most": 5, "where": {"law": "normal", "k": 64}},
             REPRODUCED,
-            "Root mean square of the error: 4.00 [3.60, 4.40] u for",
+            "square of the error: 4.00 [3.60, 4.40] u for",
         ),
         (
             {"most": 3, "where": {"law": "normal", "k": 64}},
             NOT,
-            "Root mean square of the error: 4.00 [3.60, 4.40] u for",
+            "square of the error: 4.00 [3.60, 4.40] u for",
         ),
         ({"most": 4.2, "where": {"law": "normal", "k": 64}}, UNDECIDED, "crosses the bound: ["),  # 4.4 at its upper end
         ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
