@@ -28,14 +28,13 @@ from gemmrepro.experiments.run import Context, Subject, run_keys
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
-from gemmrepro.measure import recorded
 from gemmrepro.measure import rows as measure_rows
-from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.plan import Skipped
-from gemmrepro.measure.recording import read_rows
+from gemmrepro.measure.recording import read_rows, write_manifest
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.experiments import experiment_view
 from gemmrepro.paper.figures import catalogue
+from gemmrepro.recordings import bring as recorded
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
 
@@ -367,7 +366,7 @@ def test_an_experiment_never_recorded_has_no_rows(sums, tmp_path):
 def test_a_family_recorded_without_times_has_no_rows(sums, tmp_path):
     made = world(tmp_path / "world")
     write_recording(made, sums, tmp_path / "recorded/sums/experiments")
-    assert recorded.bring("sums", tmp_path / "recorded", made.build, tmp_path / "measure/sums") == (0, 0)
+    assert recorded.bring_sweep("sums", tmp_path / "recorded", made.build, tmp_path / "measure/sums") == (0, 0)
     assert read_json(tmp_path / "measure/sums/run.json", "", "") == {"source": "none"}
 
 

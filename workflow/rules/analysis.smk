@@ -78,14 +78,14 @@ for gpu in PLAN.other_gpus:
             judged=[read_of("judged", kernel.id) for kernel in KERNELS.values()],
             protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in KERNELS.values())],
             declared=[file_hash(path) for path in DECLARED],
-            code=code("judge.verdicts", "measure.recorded", "measure.takes", "experiments.recorded", "gates.stage"),
+            code=code("judge.verdicts", "recordings.bring", "recordings.takes", "experiments.recorded", "gates.stage"),
         message:
             "Judging the claims on {params.recordings}"
         shell:
             "( set -e;"
-            " python3 -m gemmrepro.measure.recorded --families {params.families} --recorded {params.recordings}"
+            " python3 -m gemmrepro.recordings.bring --families {params.families} --recorded {params.recordings}"
             " --build results/build --out {params.folder}/measure;"
-            " python3 -m gemmrepro.measure.takes --families {params.families} --recorded {params.recordings}"
+            " python3 -m gemmrepro.recordings.takes --families {params.families} --recorded {params.recordings}"
             " --build results/build --out {params.folder}/regimes;"
             " python3 -m gemmrepro.experiments.recorded --experiments {params.experiments}"
             " --recorded {params.recordings} --build results/build --out {params.folder}/experiments;"

@@ -28,7 +28,6 @@ sys.path.insert(0, LIBRARY)
 import gemmrepro.host.config
 import gemmrepro.host.config_files
 import gemmrepro.host.disk_space
-import gemmrepro.host.encoding
 import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
@@ -51,11 +50,7 @@ from gemmrepro.host.memo import Memo
 from gemmrepro.host.sources import Sources
 from gemmrepro.paper.figures import findings
 from gemmrepro.host.plan import Plan, checked_out, relative
-from gemmrepro.measure.checks.gates import GATES
-from gemmrepro.measure.checks.manifest import MANIFEST
-from gemmrepro.measure.checks.physics import CEILINGS
-from gemmrepro.measure.checks.sanitizers import SANITIZERS
-from gemmrepro.measure.recording import FILES, RUN, SUMMARY
+from gemmrepro.measure.recording import CEILINGS, FILES, GATES, MANIFEST, RUN, SANITIZERS, SUMMARY
 from gemmrepro.measure.regimes import FILES as REGIME_FILES
 from gemmrepro.registry import keys
 
@@ -68,7 +63,7 @@ def stop(error):
 
 OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY).parent
 try:
-    gemmrepro.host.encoding.check_encoding()
+    places.check_encoding()
     if OWN and workflow.is_main_process:
         gemmrepro.host.disk_space.check()
     RUN = gemmrepro.host.killed_runs.Run() if OWN and workflow.is_main_process else None

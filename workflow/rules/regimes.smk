@@ -45,11 +45,11 @@ elif PLAN.regime_families:
             families=",".join(PLAN.regime_families),
             recordings=lambda wildcards: PLAN.recordings,
             run=[read_of("drawn", family) for family in PLAN.regime_families],
-            code=code("measure.takes"),
+            code=code("recordings.takes"),
         message:
             "Checking the recorded regimes of {params.families}"
         shell:
-            "python3 -m gemmrepro.measure.takes --families {params.families} --recorded {params.recordings}"
+            "python3 -m gemmrepro.recordings.takes --families {params.families} --recorded {params.recordings}"
             " --build results/build --out results/regimes 2>&1 | tee {log}"
 
 

@@ -25,9 +25,8 @@ from gemmrepro.host import config as configuration
 from gemmrepro.host.architectures import run_by
 from gemmrepro.host.gpu_probe import HostGpu
 from gemmrepro.measure import regimes as regime_files
-from gemmrepro.measure.checks.manifest import MANIFEST
 from gemmrepro.measure.plan import one_of
-from gemmrepro.measure.recording import FILES, SUMMARY
+from gemmrepro.measure.recording import FILES, MANIFEST, SUMMARY
 from gemmrepro.registry import Kernel
 from gemmrepro.registry.requirements import newest_target, requirement
 
