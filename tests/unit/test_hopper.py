@@ -12,8 +12,7 @@ import pytest
 from gemmrepro import experiments, operands, registry
 from gemmrepro.core.loading import load_module
 from gemmrepro.core.paths import KERNELS_DIR
-from gemmrepro.experiments import declarations
-from gemmrepro.experiments.declarations import path_of
+from gemmrepro.experiments import path_of
 from gemmrepro.gates.gemm_cases import gemm_cases
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.judge.calculation import Inputs, calculation
@@ -246,7 +245,7 @@ def test_what_the_blocks_of_a_launch_share_belongs_to_its_session(monkeypatch, k
 
 
 def test_a_run_times_forms_at_the_sizes_that_it_names() -> None:
-    forms = declarations.experiment("hopper", "forms")
+    forms = experiments.experiment("hopper", "forms")
     assert forms.settings["sizes"] == forms.parameters["ns"]
     # Subjects, which this context lacks, are asked for only where something is measured.
     assert list(forms.measure(SimpleNamespace(settings={**forms.settings, "sizes": [4096]}), {"n": 1024})) == []

@@ -11,12 +11,11 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
-from gemmrepro.core.tables import parquet
-from gemmrepro.measure.checks.refusal import POINT
+from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Point, Settings, plan_points
 from gemmrepro.measure.prepare import is_built, timed_kernels
-from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, mark, read_rows, rows_text
+from gemmrepro.measure.recording import COUNTERS, POINT, RUN, SAMPLES, SUMMARY, mark, read_rows
 from gemmrepro.registry import card
 
 _EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
@@ -107,9 +106,9 @@ def merge(measured: Path, recorded: Path, build: Path) -> int:
     kept = [row for row in old if row["status"] == "current" and _point(row) not in taken]
     samples = _samples(measured, recorded, {_point(row) for row in kept})
     run = _run(measured, recorded, kept, {row["kernel"] for row in new})
-    write_atomic(recorded / SUMMARY, rows_text(_ordered([*kept, *new]), SUMMARY_COLUMNS))
+    write_atomic(recorded / SUMMARY, csv_text(_ordered([*kept, *new]), SUMMARY_COLUMNS))
     write_atomic(recorded / SAMPLES, samples)
-    write_atomic(recorded / COUNTERS, rows_text(_ordered(counters), COUNTER_COLUMNS))
+    write_atomic(recorded / COUNTERS, csv_text(_ordered(counters), COUNTER_COLUMNS))
     write_json(recorded / RUN, run)
     return len(kept)
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from gemmrepro.core.names import RESTORE
 from gemmrepro.errors import UserError
-from gemmrepro.measure.checks.refusal import POINT, refused
 from gemmrepro.measure.columns import SAMPLE_COLUMNS
+from gemmrepro.measure.recording import POINT, refused
 
 MOST_BYTES = 1 << 30
 """The most memory that a file of samples may unfold into; the largest recorded one takes 8 MB."""

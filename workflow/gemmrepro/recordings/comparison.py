@@ -2,9 +2,9 @@
 
 A kernel's time drifts with the clock, and so does the time of its baseline, which was sampled in turn with it. Where
 both runs compare a row with the same algorithm of the same library on the same GPU, what decides is therefore the time
-less what follows the baseline's (`gemmrepro.measure.covariate`); elsewhere it is the time. What is compared are the
+less what follows the baseline's (`gemmrepro.recordings.scatter`); elsewhere it is the time. What is compared are the
 rounds' medians, as logarithms: by a t test whose variance is a row's own combined with that of all rows
-(`gemmrepro.measure.scatter`). A difference counts only if
+(same module). A difference counts only if
 
 - its interval of `CONFIDENCE` excludes none, and
 - the cycles, time x clock, do not contradict: a run at a lower clock is no slower kernel. Of times, the interval scaled
@@ -24,8 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gemmrepro.core.names import LIBRARY, baseline_at
-from gemmrepro.measure.covariate import Paired, slopes, uncertainty
-from gemmrepro.measure.scatter import Prior, Shift, pooled, shift
+from gemmrepro.recordings.scatter import Paired, Prior, Shift, pooled, shift, slopes, uncertainty
 from gemmrepro.stats import REPEATABILITY, Interval
 
 SAME, FASTER, SLOWER, UNCLEAR = VERDICTS = ("SAME", "FASTER", "SLOWER", "UNCLEAR")

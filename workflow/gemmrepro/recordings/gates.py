@@ -9,10 +9,8 @@ from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.gates.bounds import allowed_error
-from gemmrepro.measure.checks.refusal import read_document, refused
+from gemmrepro.measure.recording import read_document, refused
 from gemmrepro.registry import Kernel
-
-GATES = "gates.json"
 
 _NUMBER = (int, float)
 _FIELDS: Mapping[str, tuple[type, ...]] = {

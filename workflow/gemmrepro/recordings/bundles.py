@@ -26,11 +26,7 @@ from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import slug
 from gemmrepro.measure import regimes as regime_files
-from gemmrepro.measure.checks.gates import GATES
-from gemmrepro.measure.checks.manifest import digest
-from gemmrepro.measure.checks.physics import CEILINGS
-from gemmrepro.measure.checks.sanitizers import SANITIZERS
-from gemmrepro.measure.recording import FILES, RUN
+from gemmrepro.measure.recording import CEILINGS, FILES, GATES, RUN, SANITIZERS, digest
 
 INDEX = "bundle.json"
 

@@ -21,14 +21,12 @@ from gemmrepro import experiments
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.checked import read_checked
-from gemmrepro.host.bundles import Bundle, check_signature, read_bundle
-from gemmrepro.measure.checks.gates import GATES, check_gates
-from gemmrepro.measure.checks.manifest import write_manifest
-from gemmrepro.measure.checks.physics import CEILINGS
-from gemmrepro.measure.checks.regimes import chosen, point_of, read_take
-from gemmrepro.measure.checks.whole import read_whole
-from gemmrepro.measure.recording import RUN, SUMMARY
+from gemmrepro.measure.recording import CEILINGS, GATES, RUN, SUMMARY, write_manifest
 from gemmrepro.measure.regimes import takes
+from gemmrepro.recordings.bundles import Bundle, check_signature, read_bundle
+from gemmrepro.recordings.gates import check_gates
+from gemmrepro.recordings.regimes import chosen, point_of, read_take
+from gemmrepro.recordings.sweeps import read_whole
 
 RECORDINGS = ROOT / "reports/recorded"
 """The project's recordings, by GPU and family."""
@@ -49,7 +47,7 @@ def accept(
         build: the folder of build records.
         replace: whether families that are already recorded on that GPU may be replaced.
         stale: whether rows of other builds may be in it, which will support no claim.
-        synthetic: whether rows may have been made for tests (`measure.checks.whole`).
+        synthetic: whether rows may have been made for tests (`recording.check_measured`).
 
     Raises:
         UserError: says why nothing was filed.

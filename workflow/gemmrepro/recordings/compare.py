@@ -30,9 +30,9 @@ from gemmrepro.core.names import RESTORE
 from gemmrepro.core.provenance import git
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
-from gemmrepro.measure.checks.samples import PointSamples, read_samples
 from gemmrepro.measure.columns import SUMMARY_COLUMNS
-from gemmrepro.measure.comparison import (
+from gemmrepro.measure.recording import RUN, SAMPLES, SUMMARY, check_rows, read_rows
+from gemmrepro.recordings.comparison import (
     BAND,
     CARDS,
     FASTER,
@@ -45,7 +45,7 @@ from gemmrepro.measure.comparison import (
     Run,
     compared,
 )
-from gemmrepro.measure.recording import RUN, SAMPLES, SUMMARY, check_rows, read_rows
+from gemmrepro.recordings.samples import PointSamples, read_samples
 
 SLOWER_CODE = 3
 """The exit code if a row is slower."""

@@ -1,6 +1,6 @@
 """Bring the recorded regimes of families into results/regimes, checked, each row marked current or stale.
 
-    python -m gemmrepro.measure.takes --families hopper,crt --recorded reports/recorded/h200 \\
+    python -m gemmrepro.recordings.takes --families hopper,crt --recorded reports/recorded/h200 \\
         --build results/build --out results/regimes
 
 A take is a family's measurement in the regimes, of all its rows or of some; `gpu.card` in its run.json tells cards
@@ -27,13 +27,13 @@ import pandas as pd
 
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.tables import parquet
+from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.errors import run_stage
-from gemmrepro.measure.checks.regimes import RegimeRecording, chosen, point_of, read_take
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
-from gemmrepro.measure.recording import rows_text, stale
+from gemmrepro.measure.recording import stale
 from gemmrepro.measure.regimes import READINGS, REGIMES, RUN, SAMPLES, SUMMARY, takes
 from gemmrepro.measure.rows import RegimePoint, write_no_regimes
+from gemmrepro.recordings.regimes import RegimeRecording, chosen, point_of, read_take
 
 POINT = list(REGIME_POINT)
 
@@ -182,7 +182,7 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
         return 0, 0
     agrees, take_of = agreement([(take.run, take.rows) for take in found]), chosen(found)
     rows = [row for number, take in enumerate(found) for row in take.rows if take_of[point_of(row)] == number]
-    write_atomic(out / SUMMARY, rows_text(rows, REGIME_COLUMNS))
+    write_atomic(out / SUMMARY, csv_text(rows, REGIME_COLUMNS))
     write_atomic(out / SAMPLES, _table(found, take_of, "samples"))
     write_atomic(out / READINGS, _table(found, take_of, "readings"))
     write_json(out / RUN, {**found[-1].run, "source": "recorded", "earlier": _earlier(found, take_of), **agrees})
@@ -190,7 +190,7 @@ def bring(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m gemmrepro.measure.takes", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m gemmrepro.recordings.takes", description=__doc__.split("\n")[0])
     parser.add_argument("--families", required=True, help="comma-separated")
     parser.add_argument("--recorded", type=Path, required=True, help="a GPU's folder under reports/recorded")
     parser.add_argument("--build", type=Path, default=Path("results/build"))

@@ -7,26 +7,23 @@ clock (`chips.peak`). Where none of them says it, the rate is not checked, and t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
-from gemmrepro.measure.checks.refusal import exceeded, named, refused
+from gemmrepro.core.names import RESTORE
+from gemmrepro.errors import UserError
+from gemmrepro.measure.recording import CEILINGS, RUN, named, refused
 from gemmrepro.measure.subjects import kernels_behind
 from gemmrepro.registry import Kernel, chips
 
 Rows = Sequence[Mapping[str, str]]
 
-CEILINGS = "ceilings"
-"""The family whose micro-kernels measure a GPU's highest rates."""
-
 MARGIN = 1.05
 """How far a rate may exceed a ceiling at the GPU's highest clock."""
-
-READING = 1.15
-"""How far a byte rate may exceed that of the best copy: reading alone is faster (1.09 on an H200, `memory.reduce`)."""
 
 PEAKS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("fp32", "fp32"): ("fp32",),
@@ -51,7 +48,7 @@ narrower one bounds nothing: tcgen05 of 10 and 11 has no micro-kernel."""
 
 @dataclass(frozen=True)
 class Limit:
-    """The highest TFLOP/s, and where it comes from."""
+    """The highest TFLOP/s (or MHz), and where it comes from."""
 
     tflops: float
     source: str
@@ -59,15 +56,9 @@ class Limit:
 
 @dataclass(frozen=True)
 class Ceilings:
-    """The highest rates measured on a card.
-
-    Attributes:
-        rates: TFLOP/s by types of operands and sums, carried over to the highest clock.
-        copied: GB/s of a copy, read and written; None if none was measured.
-    """
+    """The highest rates measured on a card, by types of operands and sums, carried over to the highest clock."""
 
     rates: Mapping[tuple[str, str], Limit] = field(default_factory=dict)
-    copied: float | None = None
 
     @classmethod
     def of(cls, rows: Rows, run: Mapping[str, Any]) -> Ceilings:
@@ -82,8 +73,7 @@ class Ceilings:
             carried = float(row["tflops"]) * max(1.0, fastest / float(row["clock_mhz"]))
             if pair not in rates or carried > rates[pair].tflops:
                 rates[pair] = Limit(carried, f"{kernel.id} on the same card, carried over to {fastest:,} MHz")
-        copied = [float(row["gbps"]) for row in rows if row["gbps"]]
-        return cls(rates, max(copied, default=None))
+        return cls(rates)
 
 
 def bounds(kernel: Kernel, gpu: Mapping[str, Any]) -> bool:
@@ -117,7 +107,7 @@ def limit(kernel: Kernel, gpu: Mapping[str, Any], ceilings: Ceilings) -> Limit |
 
 
 def check_limits(family: str, rows: Rows, run: Mapping[str, Any], ceilings: Ceilings, path: Path) -> None:
-    """Check every current row against the GPU of `run` and the ceilings measured on it.
+    """Check architecture, clock and rate of arithmetic of every current row against the GPU of `run` and its ceilings.
 
     Raises:
         UserError: names the first row beyond a limit, the limit, and what it follows from.
@@ -128,34 +118,21 @@ def check_limits(family: str, rows: Rows, run: Mapping[str, Any], ceilings: Ceil
     for number, row in enumerate(rows, 2):
         if row["status"] == "stale":
             continue
+        place, fastest = f"line {number}", gpu["clock_max_mhz"]
         digits = row["arch"].removeprefix("sm_").rstrip("af")
         if digits[:-1] != major or int(digits[-1]) > int(minor):
             why = f"{named(row)}: {row['arch']} does not run on compute capability {major}.{minor}"
-            raise refused(path, f"line {number}", why)
-        for of, value, most, source in _excesses(row, kernels_behind(family, row), limits, gpu, ceilings):
-            raise exceeded(path, f"line {number}", named(row), of, value, most, source)
-
-
-def _excesses(
-    row: Mapping[str, str],
-    kernels: Sequence[Kernel],
-    limits: Mapping[str, Limit | None],
-    gpu: Mapping[str, Any],
-    ceilings: Ceilings,
-) -> Iterator[tuple[str, str, float, str]]:
-    """Of each limit that a row exceeds: what it is of, the row's value with its unit, the limit, and its source."""
-    clock = float(row["clock_mhz"] or 0)
-    if gpu["clock_max_mhz"] and clock > gpu["clock_max_mhz"]:
-        yield "the GPU's clock", f"{clock:g} MHz", gpu["clock_max_mhz"], "run.json"
-    if row["tflops"] and kernels:
+            raise refused(path, place, why)
+        if fastest and float(row["clock_mhz"] or 0) > fastest:
+            raise _exceeded(path, place, row, "the GPU's clock", f"{row['clock_mhz']} MHz", Limit(fastest, RUN))
         # A library's row belongs to several kernels, whose sums differ.
-        known = {sums(kernel): limits[kernel.id] for kernel in kernels}
-        of, most = max(known.items(), key=lambda item: item[1].tflops if item[1] else float("inf"))
-        if most and float(row["tflops"]) > MARGIN * most.tflops:
-            yield of, f"{float(row['tflops']):g} TFLOP/s", most.tflops, most.source
-    if row["gbps"] and ceilings.copied:
-        microseconds = float(row["median_us"])
-        rate = float(row["gbps"]) - gpu["l2_bytes"] / microseconds * 1e-3
-        if rate > READING * ceilings.copied:
-            source = "the best copy on the same card"
-            yield "DRAM, less what fits into L2", f"{rate:.4g} GB/s", READING * ceilings.copied, source
+        known = {sums(kernel): limits[kernel.id] for kernel in kernels_behind(family, row)}
+        of, most = max(known.items(), key=lambda item: item[1].tflops if item[1] else math.inf, default=("", None))
+        if row["tflops"] and most and float(row["tflops"]) > MARGIN * most.tflops:
+            raise _exceeded(path, place, row, of, f"{float(row['tflops']):g} TFLOP/s", most)
+
+
+def _exceeded(path: Path, place: str, row: Mapping[str, str], of: str, value: str, most: Limit) -> UserError:
+    """The error for a row with a value that no card can have: the limit `of` something is `most`."""
+    why = f"{named(row)} exceeds the limit of {of}: {value} above {most.tflops:.4g} ({most.source})"
+    return UserError(f"{place} of the recording {path}: {why}; {RESTORE}.")

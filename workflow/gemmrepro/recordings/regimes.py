@@ -11,12 +11,6 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.measure.checks.follows import check_rates, close, mismatch
-from gemmrepro.measure.checks.manifest import check_manifest
-from gemmrepro.measure.checks.physics import CEILINGS, check_limits
-from gemmrepro.measure.checks.refusal import refused
-from gemmrepro.measure.checks.samples import Form, read_table
-from gemmrepro.measure.checks.whole import ceilings_of, read_run
 from gemmrepro.measure.columns import (
     REGIME_COLUMNS,
     REGIME_POINT,
@@ -27,9 +21,12 @@ from gemmrepro.measure.columns import (
     kinds,
 )
 from gemmrepro.measure.derived import regime_cells
-from gemmrepro.measure.recording import check_cells, mark, read_rows
+from gemmrepro.measure.recording import CEILINGS, check_cells, check_manifest, close, mark, read_rows, refused
 from gemmrepro.measure.regimes import FILES, READINGS, RUN, SAMPLES, SUMMARY
 from gemmrepro.measure.rows import RegimePoint, Subject, by_point
+from gemmrepro.recordings.limits import check_limits
+from gemmrepro.recordings.samples import Form, read_table
+from gemmrepro.recordings.sweeps import ceilings_of, check_family, check_rates, mismatch, read_run
 from gemmrepro.registry import card
 
 Rows = Sequence[Mapping[str, str]]
@@ -130,11 +127,10 @@ def _check_readings(readings: pd.DataFrame, path: Path) -> None:
 
 def _check_rows(family: str, rows: Rows, found: Mapping[RegimePoint, Subject], path: Path) -> None:
     """Rows and blocks are of the same points, in balanced passes, and every cell is what the blocks give."""
+    check_family(family, rows, path)
     seen: set[RegimePoint] = set()
     for number, row in enumerate(rows, 2):
         place, point = f"line {number}", tuple(row[name] for name in REGIME_POINT)
-        if row["family"] != family:
-            raise refused(path, place, f"it is a row of family {row['family']}, and this is {family}")
         if point in seen:
             raise refused(path, place, f"it repeats {' '.join(point)}")
         if point not in found:
@@ -161,7 +157,7 @@ def _check_row(
     for column, value in regime_cells(row["regime"], found[point].blocks, baseline).items():
         same = row[column] == value if isinstance(value, str) else close(row[column], value)
         if not same:
-            why = mismatch(column, row[column], value) if not isinstance(value, str) else f"is {row[column]}"
+            why = mismatch(row[column], value) if not isinstance(value, str) else f"is {row[column]}"
             raise refused(path, place, f"{column} of {' '.join(point)} {why}")
 
 
