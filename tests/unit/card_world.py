@@ -34,8 +34,6 @@ from gemmrepro.gpu.loaded import Binary, Loaded
 from gemmrepro.gpu.trials import Trials
 from gemmrepro.host import config as configuration
 from gemmrepro.host import finished_run
-from gemmrepro.host.accept import accept
-from gemmrepro.host.bundles import read_bundle, write_bundle
 from gemmrepro.host.gpu_probe import HostGpu, find_gpus
 from gemmrepro.host.plan import Plan
 from gemmrepro.judge.judging import judge_all
@@ -48,6 +46,8 @@ from gemmrepro.measure.rows import write_no_regimes
 from gemmrepro.paper import page
 from gemmrepro.paper.figures import stage as figures_stage
 from gemmrepro.paper.figures.findings import stage as findings_stage
+from gemmrepro.recordings.accept import accept
+from gemmrepro.recordings.bundles import read_bundle, write_bundle
 from gemmrepro.registry import Kernel, card
 
 DEVICES = {path.stem: path for path in sorted((ROOT / "tests/devices").glob("*.yaml"))}

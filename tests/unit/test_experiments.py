@@ -28,14 +28,13 @@ from gemmrepro.experiments.run import Context, Subject, run_keys
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
-from gemmrepro.measure import recorded
 from gemmrepro.measure import rows as measure_rows
-from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.plan import Skipped
-from gemmrepro.measure.recording import read_rows
+from gemmrepro.measure.recording import read_rows, write_manifest
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.experiments import experiment_view
 from gemmrepro.paper.figures import catalogue
+from gemmrepro.recordings import bring as recorded
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
 
@@ -367,7 +366,7 @@ def test_an_experiment_never_recorded_has_no_rows(sums, tmp_path):
 def test_a_family_recorded_without_times_has_no_rows(sums, tmp_path):
     made = world(tmp_path / "world")
     write_recording(made, sums, tmp_path / "recorded/sums/experiments")
-    assert recorded.bring("sums", tmp_path / "recorded", made.build, tmp_path / "measure/sums") == (0, 0)
+    assert recorded.bring_sweep("sums", tmp_path / "recorded", made.build, tmp_path / "measure/sums") == (0, 0)
     assert read_json(tmp_path / "measure/sums/run.json", "", "") == {"source": "none"}
 
 
@@ -495,7 +494,7 @@ def test_levels_called_l2_fit_the_l2_of_the_gpu_and_are_as_recorded_where_they_d
 def test_clocks_in_columns_that_are_not_there_are_refused(sums):
     declared = replace(sums, clocks=experiments.Clocks("cycles", "ns", "hops"))
     with pytest.raises(UserError, match="no column 'cycles'"):
-        experiments.declarations._check_columns(declared, "here")
+        experiments._check_columns(declared, "here")
 
 
 def _replace(path: Path, text: str, other: str) -> None:
@@ -540,9 +539,17 @@ EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
         ({"over": "sums.outside", "above": 1, "where": EVERY}, REPRODUCED, "at 3 more neither errs"),
         ({"over": "sums.outside", "above": 8, "where": EVERY}, PARTLY, "4 of 6 points"),
         ({"over": "sums.outside", "above": 20, "where": EVERY}, NOT, "2 of 6 points"),
-        ({"over": "cublas.gemm", "above": 1, "where": EVERY}, REPRODUCED, "over that of cublas.gemm"),
-        ({"most": 5, "where": {"law": "normal", "k": 64}}, REPRODUCED, "rms_u of sums.inside is 4"),
-        ({"most": 3, "where": {"law": "normal", "k": 64}}, NOT, "rms_u of sums.inside is 4"),
+        ({"over": "cublas.gemm", "above": 1, "where": EVERY}, REPRODUCED, "times that of cuBLAS, for"),
+        (
+            {"most": 5, "where": {"law": "normal", "k": 64}},
+            REPRODUCED,
+            "square of the error: 4.00 [3.60, 4.40] u for",
+        ),
+        (
+            {"most": 3, "where": {"law": "normal", "k": 64}},
+            NOT,
+            "square of the error: 4.00 [3.60, 4.40] u for",
+        ),
         ({"most": 4.2, "where": {"law": "normal", "k": 64}}, UNDECIDED, "crosses the bound: ["),  # 4.4 at its upper end
         ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
         ({"over": "sums.outside", "above": 1, "where": {"law": "integers", "k": 64}}, NOT_MEASURED, "neither errs"),
@@ -550,7 +557,7 @@ EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
         (
             {"over": "sums.inside", "above": 3, "where": {"law": "normal", "k": 256}, "over_where": {"k": 64}},
             REPRODUCED,
-            "over that of sums.inside with k 64 is 4",
+            "times that of sums.inside (k 64) for sums.inside (normal, k 256)",
         ),
         (
             {"over": "sums.inside", "above": 1, "where": {"law": "normal", "k": 256}, "over_where": {"k": 65}},

@@ -12,13 +12,13 @@ import pytest
 from synthetic import World
 from test_report import Page, call, verdicts
 
-from gemmrepro.measure import takes
 from gemmrepro.measure.columns import REGIME_POINT
 from gemmrepro.measure.rows import Regimes, load
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.gpus import Gpu, SideBySide, level, read_others, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.text import MARKS, number
+from gemmrepro.recordings import takes
 
 FAMILIES = ("ladder", "ceilings")
 

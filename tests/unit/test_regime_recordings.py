@@ -18,15 +18,16 @@ from gemmrepro import registry, timing
 from gemmrepro.core.journal import Journal
 from gemmrepro.core.paths import RECORDINGS
 from gemmrepro.errors import UserError
-from gemmrepro.measure import passes, results, sweep_regimes, takes
+from gemmrepro.measure import passes, results, sweep_regimes
 from gemmrepro.measure import plan as points
 from gemmrepro.measure import regimes as regime_files
-from gemmrepro.measure.checks import regimes as checks
-from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.columns import SET
+from gemmrepro.measure.recording import write_manifest
 from gemmrepro.measure.records import Check, Records
 from gemmrepro.measure.regimes import BURST, REGIMES, SUSTAINED
 from gemmrepro.operations import Shape
+from gemmrepro.recordings import regimes as checks
+from gemmrepro.recordings import takes
 from gemmrepro.registry.keys import run_key
 
 KERNELS = ("ladder.naive", "ladder.smem")

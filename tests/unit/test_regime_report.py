@@ -13,7 +13,6 @@ from gemmrepro.core.text import listed
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, FILES, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
-from gemmrepro.measure.takes import TakeRows, agreement
 from gemmrepro.paper import exports
 from gemmrepro.paper.accuracy import Accuracies, bounds_elements, in_class
 from gemmrepro.paper.gpus import cards_sentence
@@ -24,6 +23,7 @@ from gemmrepro.paper.provenance import ShownRows
 from gemmrepro.paper.regimes import Recommendation, recommendations, regime_lines
 from gemmrepro.paper.rows import regime_row_view, row_anchor
 from gemmrepro.paper.text import NONE, anchor, number
+from gemmrepro.recordings.takes import TakeRows, agreement
 
 RATIOS = {
     # kernel: ratio in turn, sustained, in bursts

@@ -19,11 +19,9 @@ from gemmrepro.core.files import read_json, write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import slug
-from gemmrepro.host.bundles import sign, write_bundle
 from gemmrepro.measure import regimes as regime_files
-from gemmrepro.measure.checks.gates import GATES
-from gemmrepro.measure.checks.manifest import write_manifest
-from gemmrepro.measure.recording import FILES, RUN
+from gemmrepro.measure.recording import FILES, GATES, RUN, write_manifest
+from gemmrepro.recordings.bundles import sign, write_bundle
 
 AGAIN = "run the workflow again"
 

@@ -18,7 +18,7 @@ from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.judge.expressions import evaluate
-from gemmrepro.measure.checks.physics import bounds
+from gemmrepro.recordings.limits import bounds
 from gemmrepro.registry import chips, kernel, kernels
 from gemmrepro.registry.chips import RATES, Rate, same_gpu
 

@@ -11,11 +11,11 @@ import numpy as np
 from gemmrepro import registry
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.experiments.results import Results
-from gemmrepro.measure.checks.physics import is_scheme
 from gemmrepro.measure.rows import select
 from gemmrepro.ozaki.inputs import complementary
 from gemmrepro.paper.claims import experiment_row_anchor
 from gemmrepro.paper.text import number
+from gemmrepro.recordings.limits import is_scheme
 
 FAMILY, EXPERIMENT, DGEMM = "ozaki", "products", "cublas.gemm"
 """The experiment that compares schemes of FP64 and DGEMM with a product in higher precision."""

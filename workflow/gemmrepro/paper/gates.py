@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gemmrepro.gates.allowed import allowed
-from gemmrepro.measure.checks.manifest import check_manifest
-from gemmrepro.measure.checks.sanitizers import CLEAN, SANITIZERS, TOOLS, read_sanitizers
+from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers
 from gemmrepro.paper.text import BY
 from gemmrepro.registry import Kernel
 

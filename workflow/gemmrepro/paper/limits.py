@@ -10,12 +10,13 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
-from gemmrepro.measure.checks.physics import CEILINGS, Ceilings, limit, sums
+from gemmrepro.measure.recording import CEILINGS
 from gemmrepro.measure.rows import Measurements, capability_of, select
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine import Runnable, runnable
+from gemmrepro.recordings.limits import Ceilings, limit, sums
 from gemmrepro.registry.requirements import requirement
 
 SHOWN = 8

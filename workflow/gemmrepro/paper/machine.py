@@ -9,8 +9,8 @@ from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
-from gemmrepro.measure.checks.physics import bounds
 from gemmrepro.measure.rows import Measurements, capability_of
+from gemmrepro.recordings.limits import bounds
 from gemmrepro.registry import chips
 from gemmrepro.registry.requirements import tally
 
