@@ -31,5 +31,5 @@ include: "workflow/rules/sbom.smk"  # bills of materials of the images
 if RUN:
     check_targets()
 
-
-MEMO.save()
+gc.freeze()
+gc.enable()

@@ -494,7 +494,7 @@ def test_levels_called_l2_fit_the_l2_of_the_gpu_and_are_as_recorded_where_they_d
 def test_clocks_in_columns_that_are_not_there_are_refused(sums):
     declared = replace(sums, clocks=experiments.Clocks("cycles", "ns", "hops"))
     with pytest.raises(UserError, match="no column 'cycles'"):
-        experiments.declarations._check_columns(declared, "here")
+        experiments._check_columns(declared, "here")
 
 
 def _replace(path: Path, text: str, other: str) -> None:
@@ -539,9 +539,17 @@ EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
         ({"over": "sums.outside", "above": 1, "where": EVERY}, REPRODUCED, "at 3 more neither errs"),
         ({"over": "sums.outside", "above": 8, "where": EVERY}, PARTLY, "4 of 6 points"),
         ({"over": "sums.outside", "above": 20, "where": EVERY}, NOT, "2 of 6 points"),
-        ({"over": "cublas.gemm", "above": 1, "where": EVERY}, REPRODUCED, "over that of cublas.gemm"),
-        ({"most": 5, "where": {"law": "normal", "k": 64}}, REPRODUCED, "rms_u of sums.inside is 4"),
-        ({"most": 3, "where": {"law": "normal", "k": 64}}, NOT, "rms_u of sums.inside is 4"),
+        ({"over": "cublas.gemm", "above": 1, "where": EVERY}, REPRODUCED, "times that of cuBLAS, for"),
+        (
+            {"most": 5, "where": {"law": "normal", "k": 64}},
+            REPRODUCED,
+            "square of the error: 4.00 [3.60, 4.40] u for",
+        ),
+        (
+            {"most": 3, "where": {"law": "normal", "k": 64}},
+            NOT,
+            "square of the error: 4.00 [3.60, 4.40] u for",
+        ),
         ({"most": 4.2, "where": {"law": "normal", "k": 64}}, UNDECIDED, "crosses the bound: ["),  # 4.4 at its upper end
         ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
         ({"over": "sums.outside", "above": 1, "where": {"law": "integers", "k": 64}}, NOT_MEASURED, "neither errs"),
@@ -549,7 +557,7 @@ EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
         (
             {"over": "sums.inside", "above": 3, "where": {"law": "normal", "k": 256}, "over_where": {"k": 64}},
             REPRODUCED,
-            "over that of sums.inside with k 64 is 4",
+            "times that of sums.inside (k 64) for sums.inside (normal, k 256)",
         ),
         (
             {"over": "sums.inside", "above": 1, "where": {"law": "normal", "k": 256}, "over_where": {"k": 65}},

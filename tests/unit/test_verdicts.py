@@ -33,7 +33,6 @@ from gemmrepro.judge.rules import (
     REPRODUCED,
     UNDECIDED,
     judge_faster,
-    judge_order,
 )
 from gemmrepro.measure import rows
 from gemmrepro.registry import chips
@@ -50,18 +49,6 @@ def judged(world: World) -> dict[str, dict]:
 
 def value(x: float, low: float | None = None, high: float | None = None) -> Value:
     return Value("kernel, 4096, warm, cuda12", x, x if low is None else low, x if high is None else high, "ratio", ())
-
-
-def test_order_rule():
-    rising = [value(1, 0.9, 1.1), value(2, 1.9, 2.1), value(3, 2.9, 3.1), value(4, 3.9, 4.1)]
-    assert judge_order(rising, [1, 2, 3, 4]).kind == REPRODUCED
-    assert judge_order(rising, [4, 3, 2, 1]).kind == NOT
-    touching = [*rising[:3], value(3.05, 2.95, 3.2)]
-    assert judge_order(touching, [1, 2, 3, 4]).kind == PARTLY
-    assert judge_order(touching[2:], [3, 4]).kind == judge_order(touching[2:], [4, 3]).kind == UNDECIDED
-    assert judge_order([*rising[:2], *touching[2:]][1:], [2, 3, 4]).kind == UNDECIDED
-    assert judge_order([value(1), value(1)], [1, 2]).kind == NOT  # counts that are equal
-    assert judge_order(rising[:2], [2, 1]).kind == NOT
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ rule measure:
         gpu=1 if PLAN.live else 0,
     params:
         # Recorded rows are also held against what is declared of their kernels.
-        run=lambda wildcards: read_of("run" if PLAN.live else "drawn", wildcards.family),
+        run=lambda wildcards: read_of_families("run" if PLAN.live else "drawn", [wildcards.family]),
+        recording=lambda wildcards: "" if PLAN.live else contents(recording(wildcards.family)),
         code=code("measure.sweep") if PLAN.live else code("recordings.bring"),
         command=lambda wildcards: (
             f"measure.sweep --family {wildcards.family} --config results/config.json --gates results/gates"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,11 +37,6 @@ LONGEST = 250
 """The most `Plan.effort` of one job that builds, some two minutes on one core: ten kernels with CUTLASS's headers."""
 
 
-def _made(name: str, make: Callable[[], str]) -> str:
-    """Remembers nothing."""
-    return make()
-
-
 @dataclass(frozen=True)
 class Plan:
     """One run's plan.
@@ -51,14 +46,12 @@ class Plan:
         measure: ``live`` or ``recorded``.
         gpu: the GPU that is present, or None.
         only: the kernels whose builds or gates are asked for; empty if anything may be.
-        remember: gives the text of a name, from an earlier start or made by the function (`host.memo.Memo`).
     """
 
     config: Mapping[str, Any]
     measure: str
     gpu: HostGpu | None
     only: frozenset[str] = frozenset()
-    remember: Callable[[str, Callable[[], str]], str] = _made
 
     @property
     def families(self) -> list[str]:
@@ -176,11 +169,7 @@ class Plan:
 
     @cached_property
     def _counted(self) -> Mapping[str, frozenset[int]]:
-        def read() -> str:
-            return json.dumps({name: sorted(archs) for name, archs in architectures.counted(self.families).items()})
-
-        counted = json.loads(self.remember(f"counted {self.families}", read))
-        return {name: frozenset(archs) for name, archs in counted.items()}
+        return architectures.counted(self.families)
 
     def toolkits_of(self, kernel: Kernel) -> list[str]:
         """The toolkits that build a kernel: those that it names and that are configured for a GPU it runs on."""
