@@ -494,7 +494,7 @@ def test_levels_called_l2_fit_the_l2_of_the_gpu_and_are_as_recorded_where_they_d
 def test_clocks_in_columns_that_are_not_there_are_refused(sums):
     declared = replace(sums, clocks=experiments.Clocks("cycles", "ns", "hops"))
     with pytest.raises(UserError, match="no column 'cycles'"):
-        experiments.declarations._check_columns(declared, "here")
+        experiments._check_columns(declared, "here")
 
 
 def _replace(path: Path, text: str, other: str) -> None:

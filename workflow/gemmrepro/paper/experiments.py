@@ -11,8 +11,7 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY, SNAKEMAKE
 from gemmrepro.core.text import listed
-from gemmrepro.experiments import Column
-from gemmrepro.experiments.declarations import path_of
+from gemmrepro.experiments import Column, path_of
 from gemmrepro.experiments.results import Results
 from gemmrepro.paper.claims import experiment_anchor, experiment_row_anchor
 from gemmrepro.paper.inputs import Inputs
