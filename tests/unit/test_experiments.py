@@ -665,7 +665,7 @@ def test_the_report_has_a_section_for_it(brought, tmp_path):
     results = load(folder, "sums")["errors"]
     inputs = SimpleNamespace(families=["sums"], files=Files())
     view = experiment_view("sums", results, inputs)
-    assert (view.total, len(view.rows), view.toolkit) == (45, 27, "cuda12")
+    assert (len(view.results.rows), len(view.rows), view.results.toolkit) == (45, 27, "cuda12")
     assert view.rows[0].cells[:3] == ("normal", "64", "4.00")
     assert view.command.endswith("--force results/experiments/sums/errors.csv")
 

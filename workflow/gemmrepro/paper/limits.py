@@ -12,7 +12,6 @@ from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
 from gemmrepro.measure.recording import CEILINGS
 from gemmrepro.measure.rows import Measurements, capability_of, select
-from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine import Runnable, runnable
@@ -232,7 +231,7 @@ def _size(data: Data) -> Iterator[str]:
 
 
 def _stale(data: Data) -> Iterator[str]:
-    experiments = [experiment for family in data.families for experiment in family.experiments]
+    experiments = [experiment.results for family in data.families for experiment in family.experiments]
     for stale, of, what in (
         (data.families, "", "the kernel, its flags or its toolkit"),
         (experiments, " of experiments", "a kernel, or what the experiment does,"),
@@ -316,7 +315,7 @@ def _unfounded(data: Data) -> Iterator[str]:
 def _skipped(data: Data) -> Iterator[str]:
     """What no sweep timed, kernels of one reason together."""
     entries = [
-        SkippedView.of(entry)
+        entry
         for measured in data.inputs.measured.values()
         for entry in measured.run.get("skipped") or []
         if entry["kernel"] not in data.lacking
@@ -324,7 +323,7 @@ def _skipped(data: Data) -> Iterator[str]:
     gates = {kernel.id: kernel.gate for family in data.families for kernel in family.kernels}
     kernels: dict[str, list[str]] = {}
     for entry in entries:
-        kernels.setdefault(entry.reason, []).append(entry.kernel)
+        kernels.setdefault(entry["reason"], []).append(entry["kernel"])
     for reason, repeated in [*kernels.items()][:SHOWN]:
         names = list(dict.fromkeys(repeated))
         is_one = len(names) == 1
