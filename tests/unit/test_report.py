@@ -203,7 +203,9 @@ def test_every_page_is_whole(report, request):
     cited = {each.url for each in references()} | {part["url"] for each in references() for part in each.parts}
     for place, page in made.page.items():
         text = made.text[place]
-        assert not re.search(r"url\((?!#)|@import|\{\{|\{%|<[\w.]+ object at|\bNone\b(?! of)|\bnan\b", strip_code(text)), place
+        assert not re.search(
+            r"url\((?!#)|@import|\{\{|\{%|<[\w.]+ object at|\bNone\b(?! of)|\bnan\b", strip_code(text)
+        ), place
         assert len(page.ids) == len(set(page.ids)), place
         folder = (made.folder / place).parent
         for source in page.sources:
