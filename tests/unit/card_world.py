@@ -29,6 +29,8 @@ from synthetic import LEVELS, hot_loop, write_build
 from gemmrepro import experiments, operands, registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
+from gemmrepro.figures import stage as figures_stage
+from gemmrepro.figures.findings import stage as findings_stage
 from gemmrepro.gpu.device import Gpu
 from gemmrepro.gpu.loaded import Binary, Loaded
 from gemmrepro.gpu.trials import Trials
@@ -46,8 +48,6 @@ from gemmrepro.measure.records import Check, Round
 from gemmrepro.measure.regimes import files as regime_files
 from gemmrepro.measure.regimes.plan import RegimeSettings, sets
 from gemmrepro.paper import page
-from gemmrepro.paper.figures import stage as figures_stage
-from gemmrepro.paper.figures.findings import stage as findings_stage
 from gemmrepro.registry import Kernel, card
 
 DEVICES = {path.stem: path for path in sorted((ROOT / "tests/devices").glob("*.yaml"))}

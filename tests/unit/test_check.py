@@ -15,7 +15,7 @@ from support import ROOT
 from gemmrepro import registry
 from gemmrepro.check import check_family
 from gemmrepro.core import paths
-from gemmrepro.paper.figures import catalogue
+from gemmrepro.figures import catalogue
 
 
 @pytest.mark.parametrize("family", registry.family_names())

@@ -25,6 +25,7 @@ from gemmrepro.experiments import run as experiments_run
 from gemmrepro.experiments.checked import check_rows
 from gemmrepro.experiments.results import load
 from gemmrepro.experiments.run import Context, Subject, run_keys
+from gemmrepro.figures import catalogue
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
@@ -35,7 +36,6 @@ from gemmrepro.measure.plan import Skipped
 from gemmrepro.measure.recording import read_rows
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.experiments import experiment_view
-from gemmrepro.paper.figures import catalogue
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
 
@@ -809,8 +809,8 @@ def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, wo
 
 
 def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brought, monkeypatch):
-    from gemmrepro.paper.figures import dots as figures_dots
-    from gemmrepro.paper.figures.style import PAPER, set_style
+    from gemmrepro.figures import dots as figures_dots
+    from gemmrepro.figures.style import PAPER, set_style
 
     set_style()
     _, out = brought
@@ -843,8 +843,8 @@ def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brough
 
 
 def test_an_interval_that_reaches_down_to_zero_has_a_place_on_the_logarithmic_axis(tmp_path):
-    from gemmrepro.paper.figures import dots as figures_dots
-    from gemmrepro.paper.figures.style import set_style
+    from gemmrepro.figures import dots as figures_dots
+    from gemmrepro.figures.style import set_style
 
     set_style()
     shutil.copytree(ROOT / "reports/recorded/h200/pytorch/experiments", tmp_path / "pytorch")

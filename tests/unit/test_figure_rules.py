@@ -21,8 +21,8 @@ from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Lines, tables
+from gemmrepro.figures import catalogue, climb, layouts, lines, points, slim, style, widths
 from gemmrepro.measure.rows import load
-from gemmrepro.paper.figures import catalogue, climb, layouts, lines, points, slim, style, widths
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
 FAMILIES = ("ladder", "hopper", "ada", "cute", "cutile", "ozaki", "crt")

@@ -19,10 +19,10 @@ from synthetic import LEVELS, World, stand_in
 
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
+from gemmrepro.figures import catalogue, climb, ratio, style
+from gemmrepro.figures.catalogue import LADDER
 from gemmrepro.judge import ceilings
 from gemmrepro.measure.rows import load
-from gemmrepro.paper.figures import catalogue, climb, ratio, style
-from gemmrepro.paper.figures.catalogue import LADDER
 from gemmrepro.registry import ladders
 
 
@@ -31,7 +31,7 @@ def call(world: World, out: Path, *options: str) -> None:
     command = [
         sys.executable,
         "-m",
-        "gemmrepro.paper.figures.stage",
+        "gemmrepro.figures.stage",
         "--measure",
         world.measure,
         "--out",

@@ -7,10 +7,10 @@ from synthetic import World
 from gemmrepro import registry
 from gemmrepro.core.text import listed
 from gemmrepro.errors import UserError
+from gemmrepro.figures import sizes
+from gemmrepro.figures.style import COLOURS, between_decades, set_style
+from gemmrepro.figures.tiles import ON_DARK, ON_LIGHT, draw, luminance, read
 from gemmrepro.measure.rows import load
-from gemmrepro.paper.figures import sizes
-from gemmrepro.paper.figures.style import COLOURS, between_decades, set_style
-from gemmrepro.paper.figures.tiles import ON_DARK, ON_LIGHT, draw, luminance, read
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -15,14 +15,15 @@ from drawn_text import boxes, faults, size_of
 from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import results
+from gemmrepro.figures import catalogue as families
+from gemmrepro.figures import style
+from gemmrepro.figures.findings import accumulation, catalogue, issuing, row, statements
+from gemmrepro.figures.findings.parts import Inputs
 from gemmrepro.judge import claims
 from gemmrepro.measure.regimes import rows as regime_rows
 from gemmrepro.measure.rows import load
 from gemmrepro.paper.claims import ClaimView, MeasuredView, VerdictsView
-from gemmrepro.paper.figures import catalogue as families
-from gemmrepro.paper.figures import findings, style
-from gemmrepro.paper.figures.findings import accumulation, catalogue, issuing, row, statements
-from gemmrepro.paper.figures.findings.parts import Inputs
+from gemmrepro.registry import figures as findings
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
 SHOWN = 300

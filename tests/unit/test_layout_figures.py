@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from gemmrepro.paper.figures import catalogue, layouts, pipeline
+from gemmrepro.figures import catalogue, layouts, pipeline
 from gemmrepro.registry import FIGURES
 
 PRINTED = layouts.read("cute")

@@ -10,14 +10,14 @@ import pytest
 from gemmrepro import experiments, registry
 from gemmrepro.core.tables import csv_text
 from gemmrepro.experiments.results import Results, load
+from gemmrepro.figures import dots as figure_dots
+from gemmrepro.figures import lines as figure_lines
+from gemmrepro.figures import style
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.evidence import Evidence
 from gemmrepro.judge.experiments import point_values
 from gemmrepro.measure import rows as measured
-from gemmrepro.paper.figures import dots as figure_dots
-from gemmrepro.paper.figures import lines as figure_lines
-from gemmrepro.paper.figures import style
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import is_tuned, level_name, steps
 

@@ -14,15 +14,15 @@ from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import results, tables
 from gemmrepro.experiments.tables import Printed
+from gemmrepro.figures import ratio
+from gemmrepro.figures.findings import statements
+from gemmrepro.figures.findings.parts import Inputs
+from gemmrepro.figures.numbers import Numbers
 from gemmrepro.judge import claims
 from gemmrepro.judge.judging import judge_all
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import load
 from gemmrepro.paper.claims import read_verdicts
-from gemmrepro.paper.figures import ratio
-from gemmrepro.paper.figures.findings import statements
-from gemmrepro.paper.figures.findings.parts import Inputs
-from gemmrepro.paper.figures.numbers import Numbers
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
 ROWS = published_rows()

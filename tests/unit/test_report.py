@@ -25,6 +25,8 @@ from gemmrepro.core import paths
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import in_words
 from gemmrepro.errors import UserError
+from gemmrepro.figures import stage as figures
+from gemmrepro.figures.catalogue import figure_names
 from gemmrepro.gates.bounds import allowed_error
 from gemmrepro.judge import claims, verdicts
 from gemmrepro.judge.ways import REGISTERS, WAYS, register_rules, way_rules
@@ -34,8 +36,6 @@ from gemmrepro.paper import page as report
 from gemmrepro.paper.bundle import Files, resolved
 from gemmrepro.paper.claims import claim_view, disagreements
 from gemmrepro.paper.diff import side_by_side
-from gemmrepro.paper.figures import stage as figures
-from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.gates import gate_view, gather_checks
 from gemmrepro.paper.machine import machine_view
 from gemmrepro.paper.references import references

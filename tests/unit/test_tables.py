@@ -12,10 +12,10 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import Mark, Measured, Panel, Printed, Table, mark, quotient, tables
 from gemmrepro.experiments import results as experiments_results
 from gemmrepro.experiments.results import nothing
+from gemmrepro.figures import catalogue
+from gemmrepro.figures import tables as figures
+from gemmrepro.figures.numbers import Numbers
 from gemmrepro.measure.rows import load
-from gemmrepro.paper.figures import catalogue
-from gemmrepro.paper.figures import tables as figures
-from gemmrepro.paper.figures.numbers import Numbers
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
 WITH_TABLES = [name for name in registry.family_names() if tables.declared(name)]

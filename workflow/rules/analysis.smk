@@ -136,11 +136,11 @@ for family, names in PLAN.figures().items():
             declared=[
                 file_hash(path) for path in (experiments.path_of(family), tables.path_of(family)) if path.is_file()
             ],
-            code=code("paper.figures.stage"),
+            code=code("figures.stage"),
         message:
             "Drawing the figures of {params.family}"
         shell:
-            "python3 -m gemmrepro.paper.figures.stage --family {params.family} --measure results/measure"
+            "python3 -m gemmrepro.figures.stage --family {params.family} --measure results/measure"
             " --experiments results/experiments --out results/figures/{params.family} 2>&1 | tee {log}"
 
 
@@ -156,14 +156,14 @@ rule figures_paper:
         image=in_image("report"),
     output:
         report(
-            expand("results/figures/paper/{figure}.svg", figure=findings.drawn(FAMILIES)),
+            expand("results/figures/paper/{figure}.svg", figure=paper_figures.drawn(FAMILIES)),
             caption="../report/figure.rst",
             category="Figures",
             subcategory="paper",
         ),
         expand(
             "results/figures/paper/{figure}.{kind}",
-            figure=findings.drawn(FAMILIES),
+            figure=paper_figures.drawn(FAMILIES),
             kind=("narrow.svg", "csv", "json"),
         ),
     log:
@@ -179,11 +179,11 @@ rule figures_paper:
             for path in (experiments.path_of(family), tables.path_of(family))
             if path.is_file()
         ],
-        code=code("paper.figures.findings.stage"),
+        code=code("figures.findings.stage"),
     message:
         "Drawing the paper's own figures"
     shell:
-        "python3 -m gemmrepro.paper.figures.findings.stage --verdicts {input.verdicts} --measure results/measure"
+        "python3 -m gemmrepro.figures.findings.stage --verdicts {input.verdicts} --measure results/measure"
         " --experiments results/experiments --regimes results/regimes --families {params.families}"
         " --out results/figures/paper"
         " 2>&1 | tee {log}"
@@ -192,6 +192,6 @@ rule figures_paper:
 rule figures:
     input:
         [f"results/figures/{family}/{figure}.svg" for family, names in PLAN.figures().items() for figure in names],
-        [f"results/figures/paper/{figure}.svg" for figure in findings.drawn(FAMILIES)],
+        [f"results/figures/paper/{figure}.svg" for figure in paper_figures.drawn(FAMILIES)],
     message:
         "The figures are in results/figures"

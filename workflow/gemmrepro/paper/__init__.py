@@ -3,5 +3,5 @@
 - `page` renders the template from `inputs`; `summary`, `machine`, `limits` and `locks` fill its general sections.
 - `family` and `kernel` make the sections of each family, with `table`, `rows`, `evidence`, `gates`, `machine_code`,
   `claims` and `experiments`; `text` formats numbers.
-- `figures` draws the plots; `figure_views` and `inline_svg` embed them. `findings` renders a family's prose.
+- `figure_views` and `inline_svg` embed the figures. `findings` renders a family's prose.
 """

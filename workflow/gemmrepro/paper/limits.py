@@ -13,10 +13,9 @@ from gemmrepro.core.text import listed
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import NOT_TESTABLE
 from gemmrepro.measure.checks.physics import CEILINGS, Ceilings, limit, sums
-from gemmrepro.measure.rows import Measurements, capability_of, select
+from gemmrepro.measure.rows import ENOUGH, Measurements, capability_of, select
 from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
-from gemmrepro.paper.figures.points import ENOUGH
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.regimes import cards_sentence, takes_sentence
 from gemmrepro.paper.runnable import Runnable, runnable

@@ -28,15 +28,13 @@ from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
-from gemmrepro.measure.rows import Measurements
+from gemmrepro.measure.rows import Measurements, counted
 from gemmrepro.paper import bundle, evidence_index, exports
 from gemmrepro.paper.baselines import BaselinePage, baseline_pages
 from gemmrepro.paper.citation import Citation, citation, linked_data
 from gemmrepro.paper.claims import by_article, disagreements, distance
 from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.figure_views import FigureView
-from gemmrepro.paper.figures.findings import FINDINGS
-from gemmrepro.paper.figures.points import counted
 from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, SideBySide, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
@@ -51,6 +49,7 @@ from gemmrepro.paper.runnable import runnable
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number
+from gemmrepro.registry.figures import FINDINGS
 
 
 def render(inputs: Inputs) -> dict[str, str]:
