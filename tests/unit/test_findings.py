@@ -14,6 +14,7 @@ from drawn_text import boxes, faults, size_of
 
 from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
+from gemmrepro.experiments import paper_figures as findings
 from gemmrepro.experiments import results
 from gemmrepro.figures import catalogue as families
 from gemmrepro.figures import style
@@ -23,7 +24,6 @@ from gemmrepro.judge import claims
 from gemmrepro.measure.regimes import rows as regime_rows
 from gemmrepro.measure.rows import load
 from gemmrepro.paper.claims import ClaimView, MeasuredView, VerdictsView
-from gemmrepro.registry import figures as findings
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
 SHOWN = 300

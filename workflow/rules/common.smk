@@ -49,7 +49,7 @@ from gemmrepro.host.containers import (
 )
 from gemmrepro.host.memo import Memo
 from gemmrepro.host.sources import Sources
-from gemmrepro.registry import figures as paper_figures
+from gemmrepro.experiments import paper_figures
 from gemmrepro.host.plan import Plan, checked_out, relative
 from gemmrepro.measure.checks.gates import GATES
 from gemmrepro.measure.checks.manifest import MANIFEST

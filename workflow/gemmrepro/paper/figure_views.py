@@ -13,11 +13,10 @@ from markupsafe import Markup
 
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import SNAKEMAKE
-from gemmrepro.experiments import figure_names
+from gemmrepro.experiments import figure_names, paper_figures
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.inline_svg import inline_svg
 from gemmrepro.paper.text import anchor
-from gemmrepro.registry import figures
 
 
 @dataclass(frozen=True)
@@ -60,15 +59,16 @@ class FigureView:
 
 def read_figures(folder: Path, family: str, files: Files) -> list[FigureView]:
     """The family's figures in `folder`, those of statements and regimes first; their SVG and CSV go to `files`."""
-    place = figures.FOLDER
-    first = [_read_figure(folder / place, place, name, files) for name in figures.on_page_of(family)]
+    place = paper_figures.FOLDER
+    first = [_read_figure(folder / place, place, name, files) for name in paper_figures.on_page_of(family)]
     return [*first, *(_read_figure(folder / family, family, name, files) for name in figure_names(family))]
 
 
 def read_findings(folder: Path, families: Sequence[str], files: Files) -> dict[str, FigureView]:
-    """The paper's own figures by name, in the order of `figures.FINDINGS`: those that these families allow."""
+    """The paper's own figures by name, in the order of `paper_figures.FINDINGS`: those that these families allow."""
     return {
-        name: _read_figure(folder / figures.FOLDER, figures.FOLDER, name, files) for name in figures.names(families)
+        name: _read_figure(folder / paper_figures.FOLDER, paper_figures.FOLDER, name, files)
+        for name in paper_figures.names(families)
     }
 
 

@@ -23,6 +23,7 @@ from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import REPORT_PAGES, SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
+from gemmrepro.experiments.paper_figures import FINDINGS
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.metrics import metric_rules
@@ -49,7 +50,6 @@ from gemmrepro.paper.runnable import runnable
 from gemmrepro.paper.search import SEARCH, search_script
 from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number
-from gemmrepro.registry.figures import FINDINGS
 
 
 def render(inputs: Inputs) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from gemmrepro.experiments.paper_figures import REGIMES, STATED, names, stated_in
 from gemmrepro.figures.findings import (
     accumulation,
     articles,
@@ -25,7 +26,6 @@ from gemmrepro.figures.findings import (
 )
 from gemmrepro.figures.findings.parts import Inputs
 from gemmrepro.figures.style import Drawing, set_style
-from gemmrepro.registry.figures import REGIMES, STATED, names, stated_in
 
 PAINTERS: Mapping[str, Callable[[Inputs], Drawing]] = {
     "statements": statements.draw,

@@ -10,6 +10,7 @@ from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.errors import run_stage
 from gemmrepro.experiments import results
+from gemmrepro.experiments.paper_figures import FOLDER
 from gemmrepro.figures.catalogue import csv_of, json_value, svg_of
 from gemmrepro.figures.findings import catalogue
 from gemmrepro.figures.findings.parts import Inputs
@@ -18,7 +19,6 @@ from gemmrepro.judge import claims
 from gemmrepro.measure.regimes import rows as regime_rows
 from gemmrepro.measure.rows import load
 from gemmrepro.paper.claims import read_verdicts
-from gemmrepro.registry.figures import FOLDER
 
 
 def described(name: str, drawing: Drawing, inputs: Inputs) -> dict[str, Any]:
