@@ -30,7 +30,6 @@ from gemmrepro import experiments, operands, registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.figures import stage as figures_stage
-from gemmrepro.figures.findings import stage as findings_stage
 from gemmrepro.gpu.device import Gpu
 from gemmrepro.gpu.loaded import Binary, Loaded
 from gemmrepro.gpu.trials import Trials
@@ -355,7 +354,7 @@ class CardWorld:
             _run(monkeypatch, figures_stage, *words, "--out", f"{own['figures']}/{family}")
         words = ["--verdicts", str(self.root / "verdicts.json"), "--families", ",".join(self.plan.families)]
         words += [word for name in ("measure", "experiments", "regimes") for word in (f"--{name}", own[name])]
-        _run(monkeypatch, findings_stage, *words, "--out", f"{own['figures']}/paper")
+        _run(monkeypatch, figures_stage, *words, "--out", f"{own['figures']}/paper")
         self.page(monkeypatch)
         return self.root / "reports"
 

@@ -25,8 +25,8 @@ from gemmrepro.core import paths
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import in_words
 from gemmrepro.errors import UserError
+from gemmrepro.experiments import figure_names
 from gemmrepro.figures import stage as figures
-from gemmrepro.figures.catalogue import figure_names
 from gemmrepro.gates.bounds import allowed_error
 from gemmrepro.judge import claims, verdicts
 from gemmrepro.judge.ways import REGISTERS, WAYS, register_rules, way_rules

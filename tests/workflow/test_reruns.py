@@ -245,7 +245,7 @@ EDITS = [
     Edit("a rule of judgement", f"{LIBRARY}/judge/rules.py", '"reproduced"', '"confirmed"', ALL_FIGURES | VERDICTS),
     Edit(
         "a figure's module",
-        f"{LIBRARY}/figures/climb.py",
+        f"{LIBRARY}/figures/ladder.py",
         "SIZES = ",
         "SIZES = 1 and ",
         ALL_FIGURES | {"figures_paper": 1} | REPORT,

@@ -134,7 +134,9 @@ for family, names in PLAN.figures().items():
             family=family,
             registered=[read_of("drawn", name) for name in sorted({family, "ceilings"} & set(FAMILIES))],
             declared=[
-                file_hash(path) for path in (experiments.path_of(family), tables.path_of(family)) if path.is_file()
+                file_hash(path)
+                for path in (experiments.path_of(family), tables.path_of(family), paper_figures.path_of(family))
+                if path.is_file()
             ],
             code=code("figures.stage"),
         message:
@@ -176,14 +178,14 @@ rule figures_paper:
         declared=[
             file_hash(path)
             for family in FAMILIES
-            for path in (experiments.path_of(family), tables.path_of(family))
+            for path in (experiments.path_of(family), tables.path_of(family), paper_figures.path_of(family))
             if path.is_file()
         ],
-        code=code("figures.findings.stage"),
+        code=code("figures.stage"),
     message:
         "Drawing the paper's own figures"
     shell:
-        "python3 -m gemmrepro.figures.findings.stage --verdicts {input.verdicts} --measure results/measure"
+        "python3 -m gemmrepro.figures.stage --verdicts {input.verdicts} --measure results/measure"
         " --experiments results/experiments --regimes results/regimes --families {params.families}"
         " --out results/figures/paper"
         " 2>&1 | tee {log}"

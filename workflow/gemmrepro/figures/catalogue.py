@@ -1,4 +1,4 @@
-"""Which figures a family has, and how each is drawn and written as SVG.
+"""Draws figures by name, and writes each as SVG, as CSV, and as the JSON of what the report says of it.
 
 An SVG is the same, byte for byte, for the same rows: ids are salted with a constant and no date is written. Its text is
 text, in fonts as wide as the one it was laid out with.
@@ -9,119 +9,107 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
-from gemmrepro import experiments, registry
+from gemmrepro import experiments
+from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.core.loading import load_module
+from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import Dots
+from gemmrepro.experiments import paper_figures as names_of
 from gemmrepro.experiments import tables as article
-from gemmrepro.experiments.results import Results, nothing
-from gemmrepro.figures import (
-    climb,
-    dots,
-    layouts,
-    lines,
-    pipeline,
-    ratio,
-    sizes,
-    slim,
-    tables,
-    tiles,
-)
-from gemmrepro.figures.style import Drawing, set_style
-from gemmrepro.measure.rows import Measurements
+from gemmrepro.experiments.results import nothing
+from gemmrepro.figures import declared, ladder, paper, tables
+from gemmrepro.figures.inputs import Inputs
+from gemmrepro.figures.slim import slim
+from gemmrepro.figures.style import NARROW, WIDE, Drawing, Page, set_style
 
-LADDER = ("climb", "ratio", "sizes")
-"""Figures of a family that has a baseline. `climb` shows the ceilings too."""
+Painter = Callable[[Inputs], Drawing]
 
-SEARCH = ("tiles",)
-"""Figures of the candidates that `tune` timed, whose table is committed with the winners."""
+LADDER: Mapping[str, Painter] = {"ratio": ladder.ratio, "climb": ladder.climb}
+"""Figures of a family that has a baseline."""
 
-DESIGN = ("tile_layout", "copy_layout", "mma_layout", "pipeline")
-"""Figures of a family's layouts and stages, which show no measurement."""
+WHOLE: Mapping[str, Painter] = {name: getattr(paper, name) for name in names_of.WHOLE}
+"""Figures of the whole paper."""
 
 
-def figure_names(family: str) -> tuple[str, ...]:
-    """The figures of a family: those its registry names, then those of the article's tables and its experiments.
+@cache
+def _module(path: Path) -> ModuleType:
+    return load_module(f"gemmrepro_figures_{path.parent.name}", path)
+
+
+def of_family(family: str, name: str) -> Painter | None:
+    """What draws the figure `name` that the family's figures.py defines; None where it defines none."""
+    path = names_of.path_of(family)
+    return getattr(_module(path), name, None) if path.is_file() and name in names_of.defined(path) else None
+
+
+def painters(family: str) -> dict[str, Painter]:
+    """What draws each figure of a family, in their order: those its registry names, of its tables, of its experiments.
 
     Raises:
-        UserError: the registry names an unknown figure, or a figure has the name of another.
+        UserError: a figure that the registry names is nowhere defined, or two have one name.
     """
-    known = (*LADDER, *SEARCH, *DESIGN)
-    unknown = [name for name in registry.family(family).figures if name not in known]
-    if unknown:
-        raise UserError(f"family {family} names the figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
-    of_experiments, of_tables = set(experiments.figures(family)), set(article.declared(family))
-    if clashes := (set(known) & (of_experiments | of_tables)) | (of_experiments & of_tables):
-        raise UserError(
-            f"an experiment or table of {family} calls a figure {', '.join(sorted(clashes))}, which is the name of "
-            "another; rename it."
-        )
-    return experiments.figure_names(family)
+    found: dict[str, Painter] = {}
+    for name in experiments.figure_names(family):
+        if name in found:
+            raise UserError(f"two figures of {family} are called {name}; rename one.")
+        if name in (printed := article.declared(family)):
+            found[name] = partial(tables.draw, table=printed[name])
+        elif name in (declared_here := experiments.figures(family)):
+            found[name] = partial(_of_experiment, *declared_here[name])
+        elif painter := of_family(family, name) or LADDER.get(name):
+            found[name] = painter
+        else:
+            raise UserError(
+                f"family {family} names the figure {name}, which is none of {', '.join(LADDER)} and not defined in "
+                f"{names_of.path_of(family)}."
+            )
+    return found
 
 
-def check_names(family: str, names: Sequence[str]) -> None:
-    """Raises UserError for a name that is no figure of a family and none of this family's tables and experiments."""
-    known = (*LADDER, *SEARCH, *DESIGN, *article.declared(family), *experiments.figures(family))
+def _of_experiment(experiment: Any, figure: Any, inputs: Inputs) -> Drawing:
+    results = inputs.results.get(inputs.family, {}).get(experiment.name) or nothing(experiment)
+    return declared.draw(inputs.family, figure, results)
+
+
+def of_paper(families: Sequence[str]) -> dict[str, Painter]:
+    """What draws each of the paper's own figures, of these families."""
+    found = {}
+    for name in names_of.names(families):
+        home = next((family for family, own in names_of.of_families(families).items() if name in own), "")
+        found[name] = WHOLE[name] if name in WHOLE else of_family(home, name)
+    for family in families:
+        for name in names_of.on_page_of(family):
+            found[name] = partial(paper.stated if name.startswith("stated_") else paper.regimes, family=family)
+    return {name: painter for name, painter in found.items() if painter}
+
+
+def draw(inputs: Inputs, names: Sequence[str] = ()) -> dict[str, Drawing]:
+    """The figures of `inputs.family`, or the paper's own; all, or those named.
+
+    Raises:
+        UserError: there is no such figure.
+    """
+    known = painters(inputs.family) if inputs.family else of_paper(list(inputs.measured))
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
+    return {name: known[name](inputs) for name in names or known}
 
 
-def draw(
-    measured: Measurements,
-    ceilings: Measurements | None,
-    names: Sequence[str] = LADDER,
-    results: Mapping[str, Results] | None = None,
-) -> dict[str, Drawing]:
-    """The named figures of a family.
-
-    Args:
-        measured: the family's rows.
-        ceilings: the rows of the family `ceilings`, which `climb` shows.
-        results: the family's experiments by name; one that is missing was not run.
-    """
-    set_style()
-    return {name: _painter(name, measured, ceilings, results or {})() for name in names}
-
-
-def _painter(
-    name: str, measured: Measurements, ceilings: Measurements | None, results: Mapping[str, Results]
-) -> Callable[[], Drawing]:
-    """What draws one figure."""
-    if name in (printed := article.declared(measured.family)):
-        return lambda: tables.draw(printed[name], measured, ceilings, results)
-    if name in (declared := experiments.figures(measured.family)):
-        experiment, figure = declared[name]
-        rows = results.get(experiment.name) or nothing(experiment)
-        if isinstance(figure, Dots):
-            return lambda: dots.draw(measured.family, figure, rows)
-        return lambda: lines.draw(measured.family, figure, rows)
-    return {
-        "climb": lambda: climb.draw(measured, ceilings),
-        "ratio": lambda: ratio.draw(measured),
-        "sizes": lambda: sizes.draw(measured),
-        "tiles": lambda: tiles.draw(measured),
-        "tile_layout": lambda: layouts.tile(measured.family),
-        "copy_layout": lambda: layouts.copy(measured.family),
-        "mma_layout": lambda: layouts.mma(measured.family),
-        "pipeline": lambda: pipeline.draw(measured.family),
-    }[name]
-
-
-def svg_of(drawing: Drawing, figure: Figure | None = None) -> str:
-    """A drawing, or its narrow `figure`, as slim SVG text with the finding as description. Closes the figure."""
-    chosen = figure or drawing.figure
-    buffer = io.StringIO()
-    # savefig draws twice, the first time for layouts that tight_layout has settled.
-    canvas = FigureCanvasSVG(chosen)
-    canvas.print_svg(buffer, metadata={"Date": None, "Creator": None})  # type: ignore[no-untyped-call]
-    plt.close(chosen)
-    return slim.slim(buffer.getvalue(), drawing.title, drawing.alt)
+def svg_of(drawing: Drawing, page: Page = WIDE) -> str:
+    """A drawing for a page as slim SVG text with the finding as description."""
+    set_style(page)
+    figure, buffer = drawing.paint(page), io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    return slim(buffer.getvalue(), drawing.title, drawing.alt)
 
 
 def csv_of(drawing: Drawing) -> str:
@@ -134,12 +122,38 @@ def csv_of(drawing: Drawing) -> str:
     return buffer.getvalue()
 
 
-def json_value(value: Any) -> Any:
+def write(inputs: Inputs, name: str, drawing: Drawing, out: Path) -> None:
+    """Write a figure in both widths, its numbers, and what the report says of it."""
+    folder = inputs.family or names_of.FOLDER
+    rows = drawing.shown or (inputs.own if inputs.family else inputs.verdicts)
+    for page, ending in ((WIDE, "svg"), (NARROW, "narrow.svg")):
+        write_atomic(out / f"{name}.{ending}", svg_of(drawing, page))
+    write_atomic(out / f"{name}.csv", csv_of(drawing))
+    about: dict[str, Any] = {
+        "figure": name,
+        "family": folder,
+        "title": drawing.title,
+        "caption": drawing.caption,
+        "alt": drawing.alt,
+    }
+    about |= {
+        "command": f"{SNAKEMAKE} --force results/figures/{folder}/{name}.svg",
+        "rows": list(drawing.rows),
+        "columns": list(dict.fromkeys(key for row in drawing.table for key in row if key != "stale")),
+        "table": _json_value(list(drawing.table)),
+        "stale": bool(drawing.stale),
+        "source": rows.source,
+        "gpu": rows.gpu,
+    }
+    write_json(out / f"{name}.json", about)
+
+
+def _json_value(value: Any) -> Any:
     """JSON has no NaN: empty cells become null, numpy's numbers Python's."""
     if isinstance(value, dict):
-        return {key: json_value(cell) for key, cell in value.items()}
+        return {key: _json_value(cell) for key, cell in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(cell) for cell in value]
+        return [_json_value(cell) for cell in value]
     if isinstance(value, np.generic):
         value = value.item()
     return None if isinstance(value, float) and not np.isfinite(value) else value

@@ -8,56 +8,28 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import groupby
+from operator import itemgetter
 
 from gemmrepro.errors import UserError
 from gemmrepro.figures.style import COLOURS, FONTS
 
-_SVG = "{http://www.w3.org/2000/svg}"
 _LINK = "{http://www.w3.org/1999/xlink}href"
+_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _NUMBER = re.compile(r"-?\d*\.\d+(?:e-?\d+)?|-?\d+")
-_STROKE = re.compile(r"M(-?[\d.]+) (-?[\d.]+)L(-?[\d.]+) (-?[\d.]+)")
 _DEFAULTS = {
-    "fill-opacity": "1",
-    "opacity": "1",
-    "stroke-opacity": "1",
-    "stroke-width": "1",
-    "stroke-linejoin": "round",
-    "text-anchor": "start",
-    "stroke-dashoffset": "0",
-    "font-weight": "400",
+    *("fill-opacity: 1", "opacity: 1", "stroke-opacity: 1", "stroke-width: 1", "text-anchor: start"),
+    *("stroke-dashoffset: 0", "font-weight: 400"),
 }
 _NEVER = ("stroke-miterlimit", "font-family", "stroke-linecap", "stroke-linejoin")
 """Properties whose effect nobody can see at the width of these lines, and the font, which all text shares."""
 
 
-_ALIKE = re.compile(r'<use class="(\w+)" [^>]*/>(?:\n?<use class="\1" [^>]*/>){2,}')
-"""Marks in a row that look alike."""
-
-_KINDS = {
-    "path": '<path id="{name}" d="{shape}"/>',
-    "clip": '<clipPath id="{name}"><rect {shape}/></clipPath>',
-    "hatch": '<pattern id="{name}" patternUnits="userSpaceOnUse" width="72" height="72">{shape}</pattern>',
-}
-"""What may be referred to, and how it is written."""
-
-
-@dataclass
-class _Node:
-    """An element: its name, attributes without style, properties of its style, text, and children."""
-
-    name: str
-    attributes: dict[str, str]
-    style: dict[str, str]
-    text: str = ""
-    children: list[_Node] = field(default_factory=list)
-
-    @property
-    def bare(self) -> bool:
-        """A group that does nothing."""
-        return self.name == "g" and not self.style and not set(self.attributes) - {"id"}
+_PATHS = re.compile(r'(<path class="(\w+)" d="[^"]*)"/>\n<path class="\2" d="([^"]*"/>)')
+_MARKS = re.compile(r'<use( class="\w+") [^>]*/>(?:\n?<use\1 [^>]*/>){2,}')
+"""Neighbours that look alike."""
 
 
 def slim(svg: str, title: str, description: str) -> str:
@@ -67,180 +39,100 @@ def slim(svg: str, title: str, description: str) -> str:
         UserError: `svg` is no SVG.
     """
     try:
-        root = ElementTree.fromstring(svg)
+        root = ElementTree.fromstring(re.sub(r' xmlns="[^"]*"', "", svg, count=1))
     except ElementTree.ParseError as error:
         raise UserError(f"the figure {title!r} is no SVG ({error}); draw the figures again.") from None
-    definitions: dict[tuple[str, str], str] = {}
-    names: dict[str, str] = {}
-    _collect(root, definitions, names)
-    tree = [_hoisted(_read(child, names)) for child in root if child.tag == _SVG + "g"]
-    shapes = {f"#{name}": shape for (kind, shape), name in definitions.items() if kind == "path"}
-    leaves = [_stroke(leaf, shapes) for node in tree for leaf in _flat(node)]
-    shown = _merged(list(_clipped(leaves)))
     classes: dict[str, str] = {}
-    used = set(re.findall(r"#(\w+)", " ".join(_references(shown))))
-    body = _ALIKE.sub(_grouped, "\n".join(_written(node, classes) for node in shown))
-    kept = [_KINDS[kind].format(name=name, shape=shape) for (kind, shape), name in definitions.items() if name in used]
-    width, height = (float(part) for part in root.attrib["viewBox"].split()[2:])
+    definitions: dict[str, str] = {}
+    names: dict[str, str] = {}
+    for part in (part for group in root.iter("defs") for part in group if part.tag != "style"):
+        if part.tag == "pattern":
+            lines = "".join(_attributes(each) for each in part if each.tag == "path")
+            text = f'<pattern id="?" patternUnits="userSpaceOnUse" width="72" height="72">{lines}</pattern>'
+        elif part.tag == "clipPath":
+            box = part[0].attrib
+            edges = " ".join(f'{name}="{_short(float(box[name]))}"' for name in ("x", "y", "width", "height"))
+            text = f'<clipPath id="?"><rect {edges}/></clipPath>'
+        else:
+            text = f'<path id="?" d="{_path(part)}"/>'
+        names[part.attrib["id"]] = definitions.setdefault(text, f"d{len(definitions)}")
+    leaves = [leaf for child in root if child.tag == "g" for leaf in _leaves(child, "", classes, names)]
+    body = "\n".join(_in_clip(clip, [line for _, line in own]) for clip, own in groupby(leaves, itemgetter(0)))
+    used = set(re.findall(r"#(d\d+)", body + " ".join(classes)))
+    kept = (text.replace("?", name, 1) for text, name in definitions.items() if name in used)
+    width, height = (_short(float(part)) for part in root.attrib["viewBox"].split()[2:])
+    rules = "\n".join(f".{name}{{{rule}}}" for rule, name in classes.items())
+    dark = ";".join(f"--{colour.name}:{colour.dark}" for colour in COLOURS.values() if f"--{colour.name}," in rules)
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_short(width)}pt" height="{_short(height)}pt" '
-        f'viewBox="0 0 {_short(width)} {_short(height)}">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}pt" height="{height}pt" '
+        f'viewBox="0 0 {width} {height}">\n'
         f"<title>{escape(title)}</title>\n<desc>{escape(description)}</desc>\n"
-        f"<style>{_css(classes)}</style>\n<defs>{''.join(kept)}</defs>\n{body}\n</svg>\n"
+        f"<style>\nsvg{{font-family:{FONTS};stroke-linejoin:round}}\n{rules}\n"
+        f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}\n</style>\n<defs>{''.join(kept)}</defs>\n{body}\n</svg>\n"
     )
 
 
-def _grouped(marks: re.Match[str]) -> str:
-    """Such marks with the class at a group of them."""
-    return f'<g class="{marks[1]}">' + marks[0].replace(f' class="{marks[1]}"', "").replace("\n", "") + "</g>"
-
-
-def _collect(root: ElementTree.Element, definitions: dict[tuple[str, str], str], names: dict[str, str]) -> None:
-    """Markers and clips by what they are, so that equal ones are kept once; `names` are the new ids by the old."""
-    for definition in root.iter(_SVG + "defs"):
-        for child in definition:
-            if child.tag == _SVG + "path":
-                key = ("path", _path(child.attrib["d"], 2))
-            elif child.tag == _SVG + "clipPath" and len(child) and child[0].tag == _SVG + "rect":
-                edges = ("x", "y", "width", "height")
-                key = ("clip", " ".join(f'{edge}="{_rounded(child[0].attrib[edge])}"' for edge in edges))
-            elif child.tag == _SVG + "pattern":
-                key = ("hatch", "".join(_part(part) for part in child))
-            else:
-                continue
-            names[child.attrib["id"]] = definitions.setdefault(key, f"{key[0][0]}{len(definitions)}")
-
-
-def _part(part: ElementTree.Element) -> str:
-    """The ground or the lines of a hatch."""
-    if part.tag == _SVG + "rect":
-        return f'<rect width="72" height="72" fill="{_value(part.attrib["fill"])}"/>'
-    style = dict(_properties(part.attrib["style"]))
-    shown = "".join(f' {name}="{_value(value)}"' for name, value in sorted(style.items()))
-    return f'<path d="{_path(part.attrib["d"], 1)}"{shown}/>'
-
-
-def _read(element: ElementTree.Element, names: Mapping[str, str]) -> _Node:
-    """An element with its children; definitions are left out, references renamed, numbers shortened."""
-    attributes = dict(element.attrib)
-    style = dict(_properties(attributes.pop("style", "")))
-    if link := attributes.pop(_LINK, attributes.pop("href", "")):
-        attributes["href"] = "#" + names.get(link[1:], link[1:])
-    for place in (attributes, style):
-        for name, value in place.items():
-            if "url(#" in value:
-                place[name] = re.sub(r"#(\w+)", lambda m: "#" + names.get(m[1], m[1]), value)
-    attributes.pop("{http://www.w3.org/XML/1998/namespace}space", None)
-    if "transform" in attributes and re.match(r"rotate\(-?0 ", attributes["transform"]):
-        del attributes["transform"]
-    for name, value in attributes.items():
-        if name in ("x", "y", "width", "height"):
-            attributes[name] = _rounded(value)
-        elif name == "d":
-            attributes[name] = _path(value, 1)
-        elif name == "transform":
-            attributes[name] = re.sub(r"(?<=[ (])-?\d+\.\d+", lambda m: _short(float(m[0])), value)
-    children = [_read(child, names) for child in element if child.tag != _SVG + "defs"]
-    return _Node(element.tag.removeprefix(_SVG), attributes, style, element.text or "", children)
-
-
-def _properties(style: str) -> Iterator[tuple[str, str]]:
-    for part in filter(None, (part.strip() for part in style.split(";"))):
-        name, value = (each.strip() for each in part.split(":", 1))
-        if name not in _NEVER and _DEFAULTS.get(name) != value:
-            yield name, value
-
-
-def _hoisted(node: _Node) -> _Node:
-    """The lines of a grid before the labels of its axis, so that they are neighbours."""
-    for child in node.children:
-        _hoisted(child)
-    if node.attributes.get("id", "").startswith("matplotlib.axis"):
-        leaves = [leaf for child in node.children for leaf in _flat(child)]
-        node.children = sorted(leaves, key=lambda leaf: leaf.name == "text")
-    return node
-
-
-def _stroke(node: _Node, shapes: Mapping[str, str]) -> _Node:
-    """A mark that is one straight stroke, such as the end of an interval, as a path, which its neighbours can join."""
-    ends = _STROKE.fullmatch(shapes.get(node.attributes.get("href", ""), ""))
-    if not ends:
-        return node
-    x, y = float(node.attributes.pop("x")), float(node.attributes.pop("y"))
-    del node.attributes["href"]
-    places = [_short(float(part) + (x, y)[place % 2]) for place, part in enumerate(ends.groups())]
-    style = {name: value for name, value in node.style.items() if name != "fill"}
-    data = f"M{places[0]} {places[1]}L{places[2]} {places[3]}"
-    return _Node("path", {**node.attributes, "d": data}, {"fill": "none", **style})
-
-
-def _flat(node: _Node, clip: str = "") -> Iterator[_Node]:
-    """What is drawn, in order; each leaf has its clip."""
-    if node.bare or (node.name == "g" and set(node.attributes) <= {"id", "clip-path"} and not node.style):
-        for child in node.children:
-            yield from _flat(child, node.attributes.get("clip-path", clip))
-        return
-    node.attributes.pop("id", None)
-    if clip and "clip-path" not in node.attributes:
-        node.attributes["clip-path"] = clip
-    if node.name != "g" or node.children:
-        yield node
-
-
-def _clipped(leaves: list[_Node]) -> Iterator[_Node]:
-    """Neighbours with one clip in a group that has it."""
-    group: _Node | None = None
-    for leaf in leaves:
-        clip = leaf.attributes.pop("clip-path", "")
-        if not clip:
-            group = None
-            yield leaf
-        elif group is not None and group.attributes["clip-path"] == clip:
-            group.children.append(leaf)
+def _leaves(
+    node: ElementTree.Element, clip: str, classes: dict[str, str], names: dict[str, str]
+) -> Iterator[tuple[str, str]]:
+    """What is drawn, in order, each with its clip; groups are only kept where they move their children."""
+    clip = node.attrib.pop("clip-path", clip)
+    if node.tag == "g" and "style" not in node.attrib and "transform" not in node.attrib:
+        children = [child for child in node if child.tag != "defs"]
+        if node.attrib.get("id", "").startswith("matplotlib.axis"):
+            # The lines of a grid before the labels of its axis, so that they are neighbours.
+            lines = [line for child in children for line in _leaves(child, clip, classes, names)]
+            yield from sorted(lines, key=lambda leaf: leaf[1].startswith("<text"))
         else:
-            group = _Node("g", {"clip-path": clip}, {}, "", [leaf])
-            yield group
+            for child in children:
+                yield from _leaves(child, clip, classes, names)
+    else:
+        yield _value(clip, names), _written(node, classes, names)
 
 
-def _merged(nodes: Iterable[_Node]) -> list[_Node]:
-    """Neighbouring paths of one style as one path."""
-    merged: list[_Node] = []
-    for node in nodes:
-        node.children = _merged(node.children)
-        last = merged[-1] if merged else None
-        if last is not None and _plain(last) and _plain(node) and last.style == node.style:
-            last.attributes["d"] += node.attributes["d"]
-        else:
-            merged.append(node)
-    return merged
+def _written(node: ElementTree.Element, classes: dict[str, str], names: dict[str, str]) -> str:
+    """An element without what it need not say."""
+    own = dict(node.attrib)
+    parts = [part.strip() for part in own.pop("style", "").split(";")]
+    told = (each for each in parts if each and each not in _DEFAULTS and not each.startswith(_NEVER))
+    rule = ";".join(sorted(_value(each, names) for each in told))
+    kept = {"class": classes.setdefault(rule, _letters(len(classes)))} if rule else {}
+    if link := own.pop(_LINK, own.pop("href", "")):
+        kept["href"] = "#" + names.get(link[1:], link[1:])
+    for name, value in own.items():
+        if name == "d":
+            kept[name] = _path(node)
+        elif name in ("x", "y", "width", "height"):
+            kept[name] = _short(float(value))
+        elif name == "transform" and not re.match(r"rotate\(-?0 ", value):
+            kept[name] = re.sub(r"(?<=[ (])-?\d+\.\d+", lambda match: _short(float(match[0])), value)
+    head = "".join(f' {name}="{escape(value)}"' for name, value in kept.items())
+    inner = escape((node.text or "").strip(), quote=False)
+    inner += "".join(_written(child, classes, names) for child in node if child.tag != "defs")
+    return f"<{node.tag}{head}>{inner}</{node.tag}>" if inner else f"<{node.tag}{head}/>"
 
 
-def _plain(node: _Node) -> bool:
-    """A path that is nothing but its data and its style."""
-    return node.name == "path" and set(node.attributes) == {"d"}
+def _in_clip(clip: str, lines: Sequence[str]) -> str:
+    """Neighbours with one clip, in a group that has it: paths of one style as one path, marks of one as a group."""
+    body = "\n".join(lines)
+    while (shorter := _PATHS.sub(r"\1\3", body)) != body:
+        body = shorter
+    body = _MARKS.sub(lambda marks: f"<g{marks[1]}>{marks[0].replace(marks[1], '')}</g>", body)
+    return f'<g clip-path="{clip}">{body}</g>' if clip else body
 
 
-def _references(nodes: list[_Node]) -> Iterator[str]:
-    for node in nodes:
-        yield from node.attributes.values()
-        yield from node.style.values()
-        yield from _references(node.children)
+def _attributes(node: ElementTree.Element) -> str:
+    """The lines of a hatch, whose style is that of no class."""
+    parts = (part.strip().split(": ", 1) for part in node.attrib.get("style", "").split(";") if ":" in part)
+    shown = "".join(f' {name}="{_value(value, {})}"' for name, value in parts if name not in _NEVER)
+    return f'<path d="{_path(node)}"{shown}/>'
 
 
-def _written(node: _Node, classes: dict[str, str]) -> str:
-    attributes = dict(node.attributes)
-    if node.style:
-        rule = ";".join(f"{name}:{_value(value)}" for name, value in sorted(node.style.items()))
-        attributes = {"class": classes.setdefault(rule, _letters(len(classes))), **attributes}
-    head = "".join(f' {name}="{escape(value)}"' for name, value in attributes.items())
-    inner = escape(node.text.strip(), quote=False) + "".join(_written(child, classes) for child in node.children)
-    return f"<{node.name}{head}>{inner}</{node.name}>" if inner else f"<{node.name}{head}/>"
-
-
-def _value(value: str) -> str:
-    """A property's value; the colours of `style.COLOURS` become custom properties."""
-    variable = COLOURS.get(value.lower())
-    return f"var(--{variable.name},{value.lower()})" if variable else re.sub(r"(\d\.\d\d)\d+", r"\1", value)
+def _value(text: str, names: dict[str, str]) -> str:
+    """A property; the colours of `style.COLOURS` become custom properties, and references follow their new names."""
+    text = re.sub(r"#[0-9a-f]{6}\b", lambda m: f"var(--{COLOURS[m[0]].name},{m[0]})" if m[0] in COLOURS else m[0], text)
+    text = re.sub(r"url\(#(\w+)\)", lambda match: f"url(#{names.get(match[1], match[1])})", text)
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", text).replace(": ", ":")
 
 
 def _letters(number: int) -> str:
@@ -249,26 +141,13 @@ def _letters(number: int) -> str:
     return (_letters(head) if head else "") + chr(ord("a") + last)
 
 
-def _css(classes: Mapping[str, str]) -> str:
-    rules = [f".{name}{{{rule}}}" for rule, name in classes.items()]
-    dark = ";".join(
-        f"--{colour.name}:{colour.dark}" for colour in COLOURS.values() if f"--{colour.name}," in str(rules)
-    )
-    alone = f"@media(prefers-color-scheme:dark){{:root{{{dark}}}}}"
-    return f"\nsvg{{font-family:{FONTS};stroke-linejoin:round}}\n" + "\n".join(rules) + f"\n{alone}\n"
-
-
-def _rounded(number: str) -> str:
-    return _short(float(number))
-
-
 def _short(number: float, digits: int = 1) -> str:
     text = f"{number:.{digits}f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return "0" if text == "-0" else text
 
 
-def _path(data: str, digits: int) -> str:
-    """A path's data with as few digits and blanks as its place needs."""
-    text = _NUMBER.sub(lambda match: _short(float(match[0]), digits), data)
+def _path(node: ElementTree.Element) -> str:
+    """A path's data with as few digits and blanks as it needs."""
+    text = _NUMBER.sub(lambda match: _short(float(match[0])), node.attrib["d"])
     return re.sub(r"\s*([A-Za-z])\s*", r"\1", text).strip().replace("\n", " ")

@@ -1,19 +1,18 @@
-"""The common style of the figures, their colours, and `Drawing`, which each figure hands to the report.
+"""The look of every figure: colours, letters, the two widths, numbers on axes; and `Drawing`, what a figure is.
 
-Series differ by marker, hatch or dash as well as by colour, from a palette that is safe for colour-blind readers.
-Colours of ink, grid and series are literal and unique, so that the report can replace them in dark mode (`COLOURS`).
+Series differ by marker or dash as well as by colour, from a palette that is safe for colour-blind readers. Colours of
+ink, grid and series are literal and unique, so that the report can replace them in dark mode (`COLOURS`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import matplotlib
-import numpy as np
-from matplotlib.axes import Axes
+import seaborn as sns
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -65,9 +64,42 @@ FONTS = "'DejaVu Sans',Verdana,'Bitstream Vera Sans',sans-serif"
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
-
-Dash: TypeAlias = Literal["-", "-.", "--"] | tuple[float, Sequence[float]]
+Dash: TypeAlias = str | tuple[float, Sequence[float]]
 """How a line is dashed, as matplotlib takes it."""
+
+DASHES: tuple[Dash, ...] = (
+    "-",
+    (0, (5, 1, 1, 1, 1, 1)),
+    (0, (6, 1.6)),
+    "-.",
+    (0, (1, 1.1)),
+    (0, (3, 1, 1, 1)),
+    (0, (8, 2, 1, 2)),
+    (0, (4, 4)),
+)
+DOTTED: Dash = (0, (1, 2))
+
+
+@dataclass(frozen=True)
+class Page:
+    """A width in inches, and the size of its letters in points.
+
+    The narrow one is shown 300 pixels wide and more, where its letters are 10 pixels high.
+    """
+
+    width: float
+    letters: float
+
+    @property
+    def narrow(self) -> bool:
+        return self.width < 5
+
+    def pick(self, wide: Any, narrow: Any) -> Any:
+        """One of the two."""
+        return narrow if self.narrow else wide
+
+
+WIDE, NARROW = Page(7.6, 9.5), Page(3.3, 8.0)
 
 
 @dataclass(frozen=True)
@@ -78,20 +110,21 @@ class Drawing:
         title: the finding where one follows from the data, else the subject.
         caption: how to read it, and where the numbers come from.
         alt: the finding for those who do not see the figure, in 40 to 300 characters.
-        rows: the keys of the rows that it shows.
         table: its numbers, a dict per line.
+        paint: draws it for a page; for screens of 390 pixels that is `NARROW`.
+        rows: the keys of the rows that it shows.
         stale: whether any row is stale.
-        narrow: the same figure for screens of 390 pixels, where the figure itself is too wide.
+        shown: the rows that it was drawn from, if not all of its family or of the paper.
     """
 
-    figure: Figure
     title: str
     caption: str
     alt: str
-    rows: list[str]
-    table: list[dict[str, Any]]
-    stale: bool
-    narrow: Figure | None = None
+    table: Sequence[Mapping[str, Any]]
+    paint: Callable[[Page], Figure]
+    rows: Sequence[str] = field(default=())
+    stale: bool = False
+    shown: Results | None = None
 
 
 SAID = range(40, 301)
@@ -109,67 +142,40 @@ def finding(*sentences: str) -> str:
     return said or f"{sentences[0][: SAID[-1] - 1]}…"
 
 
-def set_style() -> None:
-    """Give every figure drawn from now on this module's look: seaborn's white grid on paper, with our ink and letters.
-
-    Set here, since seaborn imports scipy.stats, which takes longer than a figure.
-    """
-    matplotlib.rcParams.update(
-        {
-            "axes.grid": True,
-            "axes.axisbelow": True,
-            "lines.linewidth": 1.2,
-            "lines.markersize": 4.8,
-            "lines.solid_capstyle": "round",
-            "patch.edgecolor": "w",
-            "patch.force_edgecolor": True,
-            "patch.linewidth": 0.8,
-            "legend.title_fontsize": 9.6,
-            "xtick.bottom": False,
-            "xtick.major.size": 4.8,
-            "xtick.major.width": 1.0,
-            "xtick.minor.size": 3.2,
-            "xtick.minor.width": 0.8,
-            "ytick.left": False,
-            "ytick.major.size": 4.8,
-            "ytick.major.width": 1.0,
-            "ytick.minor.size": 3.2,
-            "ytick.minor.width": 0.8,
-            "svg.fonttype": "none",
-            "svg.hashsalt": "gemmrepro",
-            "font.family": "DejaVu Sans",
-            "font.size": 10,
-            "axes.labelsize": 10,
-            "axes.titlesize": 10.5,
+def set_style(page: Page = WIDE) -> None:
+    """Give every figure drawn from now on this module's look, with letters for `page`."""
+    letters = dict.fromkeys(
+        ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), page.letters
+    )
+    inked = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
+    sns.set_theme(
+        style="whitegrid",
+        palette=SERIES,
+        font="DejaVu Sans",
+        rc=letters
+        | inked
+        | {
+            "axes.titlesize": page.letters + 0.5,
             # Right above the panel: to look for room above it takes a tenth of the time, and no labels are there.
             "axes.titley": 1.0,
-            "xtick.labelsize": 9.5,
-            "ytick.labelsize": 9.5,
-            "legend.fontsize": 9.5,
-            "text.color": INK,
-            "axes.labelcolor": INK,
-            "axes.edgecolor": INK,
-            "xtick.color": INK,
-            "ytick.color": INK,
-            "grid.color": GRID,
-            "grid.linewidth": 0.7,
-            "axes.linewidth": 0.8,
+            "axes.titlelocation": "left",
+            "axes.spines.right": False,
+            "axes.spines.top": False,
             "axes.facecolor": PAPER,
             "figure.facecolor": PAPER,
-            "savefig.facecolor": PAPER,
+            "axes.linewidth": 0.8,
+            **dict.fromkeys((f"{axis}tick.{rank}.size" for axis in "xy" for rank in ("major", "minor")), 0),
+            "grid.color": GRID,
+            "grid.linewidth": 0.7,
             "hatch.linewidth": 0.7,
-            "hatch.color": INK,
+            "lines.linewidth": 1.5,
+            "lines.markersize": 5,
             "legend.frameon": False,
             "figure.max_open_warning": 0,
-        }
+            "svg.fonttype": "none",
+            "svg.hashsalt": "gemmrepro",
+        },
     )
-
-
-def despine(axes: Iterable[Axes], *hidden: str) -> None:
-    """Draw the frames of `axes` on the left and at the bottom only, and there not on the sides `hidden`."""
-    for each in axes:
-        for side in ("left", "right", "bottom", "top"):
-            each.spines[side].set_visible(side in ("left", "bottom") and side not in hidden)
 
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -181,42 +187,48 @@ def raised(exponent: int) -> str:
 
 
 def plain(value: float, _position: int | None = None) -> str:
-    """A tick's label, never as 1e6: powers of two above 10^6, and powers of ten beyond 10^6 or 10^-4, as powers."""
+    """A tick's label, never as 1e6: powers of two above 10^6, and numbers beyond 10^6 or 10^-4, as powers."""
     if value > 1e6 or 0 < value < 1e-4:
         tens = math.log10(value)
         if abs(tens - round(tens)) < 1e-9:
             return f"10{raised(round(tens))}"
+    if value < 1e-4 and (digits := f"{value:.3g}".partition("e"))[2]:
+        return f"{digits[0]} · 10{raised(int(digits[2]))}"
     if value < 1e6:
         return f"{value:,.6g}"
     exponent = math.log2(value)
     return f"2{raised(int(exponent))}" if exponent.is_integer() else f"{value:,.0f}"
 
 
+def size(value: float, _position: int | None = None) -> str:
+    """A tick's label of a size: powers of two from 2^20 on as such."""
+    power = round(math.log2(value)) if value > 0 else 0
+    return plain(value) if power < 20 or value != 2**power else f"2{raised(power)}"
+
+
 def written(x: float) -> str:
     """A number without exponent form: 3.2e-07 is 3.2 · 10⁻⁷."""
-    text = format_number(x)
-    if "e" not in text:
-        return text
-    digits, power = text.split("e")
-    return f"{digits} · 10{raised(int(power))}"
+    digits, _, power = format_number(x).partition("e")
+    return f"{digits} · 10{raised(int(power))}" if power else digits
 
 
-def between_decades(axis: Axis) -> None:
-    """Label twos and fives of a logarithmic axis that spans fewer than two decades, and nothing between otherwise.
+def logarithmic(axis: Axis) -> None:
+    """Label a logarithmic axis with few powers, and with twos and fives where it spans fewer than two decades.
 
     Call it once the axis has its final limits.
     """
     low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(numticks=6))
+    axis.set_major_formatter(FuncFormatter(plain))
+    axis.set_minor_locator(NullLocator())
     if 0 < low < high < 100 * low:
         axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
         axis.set_minor_formatter(FuncFormatter(plain))
-    else:
-        axis.set_minor_locator(NullLocator())
 
 
-def origin(measured: Measurements | Results) -> str:
+def origin(measured: Measurements | Results | None) -> str:
     """Where the rows come from, as a sentence."""
-    if measured.source == "none":
+    if measured is None or measured.source == "none":
         return "Nothing was measured."
     date = str(measured.run.get("date", ""))[:10]
     how = "Measured in this run" if measured.source == "live" else "Recorded earlier"
@@ -226,52 +238,5 @@ def origin(measured: Measurements | Results) -> str:
 
 def stale_note(stale: bool) -> str:
     """A sentence on hollow marks; empty where nothing is stale."""
-    return (
-        " Hollow marks and bars are stale: they were measured with another build of the kernel and support no claim."
-        if stale
-        else ""
-    )
-
-
-def empty(axes: Axes, text: str) -> None:
-    """Write in the middle of a panel why it is empty."""
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=INK)
-
-
-def value_label(axes: Axes, x: float, y: float, text: str, weight: str = "normal", gap: float = 4) -> None:
-    """A bar's value to its right, on a patch in the colour of the paper, so that no line crosses it."""
-    axes.annotate(
-        text,
-        (x, y),
-        (gap, -0.5),
-        textcoords="offset points",
-        va="center",
-        fontweight=weight,
-        bbox={"facecolor": PAPER, "edgecolor": "none", "pad": 0.8},
-        zorder=6,
-    )
-
-
-def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions at least `gap` apart, as close as possible to `wanted` in its order, within [low, high] if they fit.
-
-    Least squares under that order: isotonic regression of the positions less their gaps, by pooling neighbours.
-    """
-    order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
-    pools: list[list[float]] = []  # sum, count
-    for rank, i in enumerate(order):
-        pools.append([wanted[i] - rank * gap, 1])
-        while len(pools) > 1 and pools[-2][0] / pools[-2][1] > pools[-1][0] / pools[-1][1]:
-            last = pools.pop()
-            pools[-1] = [pools[-1][0] + last[0], pools[-1][1] + last[1]]
-    flat = [total / count for total, count in pools for _ in range(int(count))]
-    top = high - (len(wanted) - 1) * gap
-    placed = [0.0] * len(wanted)
-    for rank, i in enumerate(order):
-        placed[i] = max(low, min(flat[rank], top)) + rank * gap
-    return placed
-
-
-def half_widths(low: Any, high: Any) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Error bars as matplotlib takes them: shape (2, points), with 0 for what is missing or negative."""
-    return np.clip(np.nan_to_num(np.array([low, high], dtype=float)), 0, None)
+    note = " Hollow marks and bars are stale: they were measured with another build of the kernel and support no claim."
+    return note if stale else ""

@@ -65,7 +65,7 @@ def read_figures(folder: Path, family: str, files: Files) -> list[FigureView]:
 
 
 def read_findings(folder: Path, families: Sequence[str], files: Files) -> dict[str, FigureView]:
-    """The paper's own figures by name, in the order of `paper_figures.FINDINGS`: those that these families allow."""
+    """The paper's own figures by name, in the order of `paper_figures.names`: those that these families allow."""
     return {
         name: _read_figure(folder / paper_figures.FOLDER, paper_figures.FOLDER, name, files)
         for name in paper_figures.names(families)

@@ -23,7 +23,7 @@ from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import REPORT_PAGES, SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
-from gemmrepro.experiments.paper_figures import FINDINGS
+from gemmrepro.experiments import paper_figures
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.metrics import metric_rules
@@ -226,12 +226,14 @@ def _described(families: Sequence[FamilyView]) -> dict[str, str]:
 
 def placed(family: str, found: Mapping[str, FigureView]) -> list[str]:
     """The paper's own figures that belong to a family's results: those that need it first. "" is the whole paper."""
-    return [name for name in found if (FINDINGS[name] or ("",))[0] == family]
+    needed = paper_figures.needed()
+    return [name for name in found if (needed[name] or ("",))[0] == family]
 
 
 def also_in(family: str, found: Mapping[str, FigureView]) -> list[str]:
     """The paper's own figures that show a family beside the one to whose results they belong."""
-    return [name for name in found if family in FINDINGS[name][1:]]
+    needed = paper_figures.needed()
+    return [name for name in found if family in needed[name][1:]]
 
 
 def numbered(
