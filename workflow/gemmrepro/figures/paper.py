@@ -262,7 +262,7 @@ def stages(inputs: Inputs) -> Drawing:
     rows = sum(len(measured.summary) for measured in inputs.measured.values())
     samples = sum(int(measured.summary["samples"].fillna(0).sum()) for measured in inputs.measured.values())
     experiments = sum(len(one.rows) for each in inputs.results.values() for one in each.values())
-    statements_judged = sum(claim.register == ARTICLE for claim in inputs.verdicts.claims)
+    count_judged = sum(claim.register == ARTICLE for claim in inputs.verdicts.claims)
     shown = (
         ("build", "The binary belongs to its source:", "its key hashes all that determines it", kernels, "kernels"),
         ("static gate", "The machine code has the article's", "instructions, and spills nothing", 0, ""),
@@ -279,7 +279,7 @@ def stages(inputs: Inputs) -> Drawing:
             "verdicts",
             "Each statement is held to a tolerance",
             "that was declared with it",
-            statements_judged,
+            count_judged,
             "statements",
         ),
         ("report", "Each number leads to its samples, source,", "machine code and command", 0, ""),
@@ -292,7 +292,7 @@ def stages(inputs: Inputs) -> Drawing:
     )
     alt = finding(
         f"Seven stages from source to page: {listed([name for name, *_ in shown])}.",
-        f"{kernels} kernels give {rows:,} rows, on which {statements_judged} statements are judged." if rows else "",
+        f"{kernels} kernels give {rows:,} rows, on which {count_judged} statements are judged." if rows else "",
     )
     table = [
         {"stage": name, "proves": f"{first} {second}", "count": count or None, "of": unit}
