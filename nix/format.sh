@@ -7,7 +7,7 @@ export BUSYBOX=$seed/busybox SHELL_BIN=/opt/venv/bin
 inside() { $seed/busybox sh $out/enter.sh $root "\$@"; }
 # Nix names no file, or from some version on the folder, when it is to be all.
 case "\$*" in
-  '' | .) inside ruff format . && inside snakefmt workflow/Snakefile workflow/rules; exit ;;
+  '' | .) inside ruff format . && inside snakefmt Snakefile workflow/rules; exit ;;
 esac
 for file; do
   case \$file in

@@ -2,7 +2,7 @@
 # is not visible there, so measurements come from the recordings unless the arguments set `measure` themselves.
 snakemake=$1
 shift
-if [ ! -e workflow/Snakefile ]; then
+if [ ! -e Snakefile ]; then
   echo "gemmrepro: this is no checkout of gemmrepro; git clone it and start nix run there." >&2
   exit 1
 fi

@@ -42,8 +42,7 @@ from gemmrepro.core.files import write_json  # noqa: E402
 from gemmrepro.errors import UserError, run_stage  # noqa: E402
 from gemmrepro.gpu.device import slug  # noqa: E402
 from gemmrepro.host.gpu_probe import find_gpus  # noqa: E402
-from gemmrepro.measure.checks.manifest import check_manifest, write_manifest  # noqa: E402
-from gemmrepro.measure.checks.sanitizers import CLEAN, SANITIZERS, TOOLS, read_sanitizers  # noqa: E402
+from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers, write_manifest  # noqa: E402
 from gemmrepro.operations import Shape  # noqa: E402
 
 FIRST = ("ada.*", "memory.*")

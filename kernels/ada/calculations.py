@@ -93,3 +93,25 @@ def tiles_of_a_warp(given: Inputs) -> Calculated:
     _steps_in_code(given, 0, r"HMMA\.16816\.F32")
     tiles = _mma_of_a_step(kernel) * 16 // kernel.params["bk"]
     return Calculated(math.sqrt(tiles), f"{tiles} mma for each 16 of K")
+
+
+def fetched_for_used(given: Inputs) -> Calculated:
+    """Bytes that loads fetch from global memory for each that a warp's tiles use, 16 x 16 of A and 16 x 8 of B."""
+    sectors = given.counter("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "sector")
+    used = (given.n or 0) ** 3 / 8
+    return Calculated(32 * sectors / used, f"{sectors:,.0f} sectors of 32 bytes")
+
+
+def conflicts(given: Inputs) -> Calculated:
+    """Bank conflicts of loads from shared memory for each access of it."""
+    count = given.counter("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum")
+    accesses = given.counter("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
+    return Calculated(count / accesses, f"{count:,.0f} conflicts, {accesses:,.0f} accesses")
+
+
+def busy_cycles(given: Inputs) -> Calculated:
+    """Cycles that a tensor core is busy for each mma, on a GPU with 132 SMs."""
+    busy = given.counter("sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active", "%")
+    cycles = given.counter("sm__cycles_elapsed.max", "cycle")
+    executed = given.counter("sm__inst_executed_pipe_tensor_op_hmma.sum", "inst")
+    return Calculated(busy / 100 * cycles * TENSOR_CORES * 132 / executed, f"{busy:.3g}% busy of {cycles:,.0f} cycles")

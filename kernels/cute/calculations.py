@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.source_lines import of_file
 from gemmrepro.operations import Shape
 
 GROUP = 8
@@ -62,9 +64,20 @@ def resident_blocks(given: Inputs) -> Calculated:
     )
 
 
-def _shared_bytes(given: Inputs) -> int:
-    (kernel,), (code,) = given.kernels, given.codes
-    return code.shared_bytes + kernel.launch(_shape(given)).shared_bytes
+def shared_of_blocks(given: Inputs) -> Calculated:
+    """Shared memory of a block of the first kernel over that of the second."""
+    first, second = (_shared_bytes(given, index) for index in range(2))
+    return Calculated(first / second, f"{first} and {second} bytes")
+
+
+def lines_of_code(given: Inputs) -> Calculated:
+    """Lines of code of the first of `options.sources` over those of the second, without comments and docstrings."""
+    first, second = (of_file(KERNELS_DIR / "cute" / str(name)) for name in given.options["sources"])
+    return Calculated(first / second, f"{first} and {second} lines of code")
+
+
+def _shared_bytes(given: Inputs, index: int = 0) -> int:
+    return given.codes[index].shared_bytes + given.kernels[index].launch(_shape(given)).shared_bytes
 
 
 def _shape(given: Inputs) -> Shape:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pandas as pd
 
-from gemmrepro.core.text import format_number
+from gemmrepro.core.text import format_number, listed
 from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures.inputs import Inputs
 from gemmrepro.figures.kit import Look, dots, marks
@@ -73,4 +73,4 @@ def _words(steps: pd.DataFrame, labels: list[str]) -> tuple[str, str]:
         f"The bf16 ladder climbs from {format_number(first)} of cuBLAS to {at} ({best}).",
         f"{(least < LOW).sum()} of {len(labels)} steps stay below {LOW} at some size.",
     )
-    return f"{best} {verb} cuBLAS at every size: {ends}", alt
+    return f"{best} {verb} cuBLAS in turn at {listed([*map(str, own)])}: {ends}", alt

@@ -7,6 +7,7 @@ import re
 
 from gemmrepro.errors import UserError
 from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.evidence import NotMeasured
 from gemmrepro.operations import VECTOR_ELEMENTS, Shape
 
 WARP = 32
@@ -101,9 +102,56 @@ def constant(given: Inputs) -> Calculated:
     (kernel,), name = given.kernels, str(given.options.get("name"))
     if name == "threads":
         return Calculated(math.prod(kernel.launch(Shape.cube(given.n or 4096)).block), "threads of a block")
-    return Calculated(kernel.params[name], f"{name.upper()} of {kernel.source}")
+    return Calculated(kernel.params[name], f"{name.upper()} of the source")
 
 
 def vector_elements(given: Inputs) -> Calculated:
     """Elements that level 0 adds here."""
     return Calculated(VECTOR_ELEMENTS, "elements")
+
+
+def dram_rate(given: Inputs) -> Calculated:
+    """GB/s of DRAM during a launch of the first kernel; over those of the second, if there is one."""
+    rates = [given.counter("dram__bytes.sum.per_second", "GB/s", index) for index in range(len(given.kernels))]
+    return Calculated(rates[0] / rates[1] if len(rates) > 1 else rates[0])
+
+
+def counts(given: Inputs) -> Calculated:
+    """The counter `options.counter` of the first kernel over that of the second. Option: its `unit`."""
+    name, unit = str(given.options["counter"]), str(given.options.get("unit", ""))
+    first, second = (given.counter(name, unit, index) for index in range(2))
+    if not second:
+        raise NotMeasured(f"{given.kernels[1].id} counted none of {name}")
+    return Calculated(first / second, f"{first:,.0f} and {second:,.0f}")
+
+
+def loads_of_an_output(given: Inputs) -> Calculated:
+    """Global load instructions for an output: in K those of the first kernel, or over those of the second."""
+    loads = [_loads(given, index) for index in range(len(given.kernels))]
+    uncounted = any("hot_loop" in source for source in given.sources)
+    working = "in the machine code of the main loop" if uncounted else "counted by the profiler"
+    return Calculated(loads[0] / loads[1] if len(loads) > 1 else loads[0], working)
+
+
+def _loads(given: Inputs, index: int) -> float:
+    """Global load instructions for each output and step of K, as the profiler counted them, else in the main loop.
+
+    Every output takes K multiply-adds, so it is LDG over FFMA in the loop, however far that is unrolled.
+
+    Raises:
+        NotMeasured: there is neither.
+    """
+    kernel, n = given.kernels[index], given.n or 0
+    try:
+        return given.counter("smsp__sass_inst_executed_op_global_ld.sum", "inst", index) * WARP / n**3
+    except NotMeasured as uncounted:
+        evidence = given.evidence
+        record = evidence.build(kernel.id, given.toolkit) if evidence else None
+        loops = {arch: code.hot_loop for arch, code in sorted(record.archs.items())} if record else {}
+        at_hand = str(evidence.measured.arch) if evidence else ""
+        arch = at_hand if at_hand in loops else next(iter(loops), "")
+        loads, products = (_count(loops.get(arch, ""), name) for name in ("LDG", "FFMA"))
+        if not (loads and products):
+            raise NotMeasured(f"{uncounted}, and no main loop of {kernel.id} shows its loads") from None
+        given.sources.append(f"results/build/{given.toolkit}/{kernel.id}.json#archs.{arch}.hot_loop")
+        return loads / products

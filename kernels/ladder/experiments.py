@@ -179,7 +179,7 @@ VECTOR_ADD = Experiment(
         Column("time_low_us", "lower end of its 95% interval", "µs"),
         Column("time_high_us", "upper end of its 95% interval", "µs"),
         Column("issued_us", "time until the launch has returned", "µs"),
-        Column("issued_share", "its share of time_us"),
+        Column("issued_share", "time until the launch has returned, as a share of the median time"),
         Column("right", "share of sums that are 3 = 1 + 2, as the CPU reads them"),
     ),
     points=_states,

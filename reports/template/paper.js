@@ -236,7 +236,7 @@
     const shown = $("#claims-shown");
     // A choice of GPU or regime is offered where there are several.
     const present = (name) => form.elements[name];
-    const fields = ["verdict", "register", "way", "article", "gpu"].filter(present);
+    const fields = ["verdict", "register", "way", "article", "family", "gpu"].filter(present);
     const named = [...fields, ...["words", "sort", "regime"].filter(present)];
     const several = form.elements.regime ? rows.filter((row) => $("[data-regime]", row)) : [];
     const switchRegime = () => {
@@ -254,9 +254,9 @@
       row.dataset.way = $(".where", way).textContent;
       row.dataset.verdict = verdict.textContent;
     }
-    const judged = new Set(["reproduced", "partly", "undecided", "not reproduced", "consistent", "contradictory"]);
-    const has = (row, name, value) =>
-      !value || (name === "verdict" && value === "judged" ? judged.has(row.dataset.verdict) : row.dataset[name] === value);
+    const decided = ["reproduced", "partly", "not reproduced"];
+    const several_verdicts = { decided, judged: [...decided, "undecided", "not comparable here", "consistent", "contradictory"] };
+    const has = (row, name, value) => !value || (several_verdicts[value] ?? [value]).includes(row.dataset[name]);
     for (const select of all("select", form)) {
       for (const option of select.options) [option.value, option.dataset.name] = [option.value, option.textContent];
     }

@@ -177,7 +177,7 @@ def test_the_abstract_names_findings(report):
 def test_outside_links_are_references(report):
     """K5: to what references.yaml lists, and to every article that has an address."""
     links = set(re.findall(r'<a href="(https?://[^"]+)"', (report / "index.html").read_text()))
-    known = {each.url for each in references()} | {part.url for each in references() for part in each.parts}
+    known = {each.url for each in references()} | {part["url"] for each in references() for part in each.parts}
     others = {link for path in pages(report) for link in re.findall(r'<a href="(https?://[^"]+)"', path.read_text())}
     own = re.compile(r"https?://(www\.)?(creativecommons|opensource|spdx|github)\.\w+/")
     assert {link for link in others | links if unescape(link) not in known and not own.match(link)} == set()

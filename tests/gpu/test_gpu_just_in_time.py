@@ -8,7 +8,7 @@ from gpu_tools import runs
 from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.measure import compilation_check
+from gemmrepro.measure import just_in_time
 
 pytestmark = pytest.mark.gpu
 
@@ -16,14 +16,14 @@ pytestmark = pytest.mark.gpu
 @pytest.mark.parametrize("family", ["cutile", "ozaki"])
 def test_both_ways_write_the_same_bits(family, session, built, monkeypatch):
     try:
-        compilation_check.require_compiler()
+        just_in_time.require_compiler()
     except UserError as error:
         pytest.skip(str(error))
     monkeypatch.chdir(ROOT)
     kernels = [
         kernel for kernel in registry.kernels(family) if kernel.compiler_traits.just_in_time and runs(kernel, session)
     ]
-    verdicts = compilation_check.check_all(kernels, built)
+    verdicts = just_in_time.check_all(kernels, built)
     assert len(verdicts) == len(kernels) >= 10
     for kernel in kernels:
         expected = "passed" if kernel.run.program is None else "skipped"

@@ -8,8 +8,8 @@ import pytest
 
 from gemmrepro import operands
 from gemmrepro.gpu import baselines
-from gemmrepro.measure.regimes import blocks, derived, rules
-from gemmrepro.measure.regimes.gpu_device import GpuDevice
+from gemmrepro.measure import derived, regimes
+from gemmrepro.measure.passes import GpuDevice
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 
@@ -17,22 +17,22 @@ pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")
-def load(session) -> blocks.Load:
+def load(session) -> regimes.Load:
     """cuBLAS's fp32 GEMM at 4096."""
     problem, shape = Problem(), Shape.cube(4096)
     inputs, output = operands.random(problem, shape, 1)
     call = baselines.baseline("cublas.sgemm").bind(session, Operands(problem, shape, tuple(inputs), output))
     device = GpuDevice(session)
-    device.chunk(device.queue(blocks.Load(call, 1, 1e4), 3))
-    launch_us = device.chunk(device.queue(blocks.Load(call, 1, 1e4), 3)).time_us
-    return blocks.Load(call, 1, launch_us)
+    device.chunk(device.queue(regimes.Load(call, 1, 1e4), 3))
+    launch_us = device.chunk(device.queue(regimes.Load(call, 1, 1e4), 3)).time_us
+    return regimes.Load(call, 1, launch_us)
 
 
 def test_a_sustained_block_is_timed_without_gaps_and_has_energy(session, load):
     device = GpuDevice(session)
-    blocks.heat(device, load)
-    block = blocks.sustained(device, load, seconds=0.8)
-    assert rules.STEADY_LEAST <= block.waited_s
+    regimes.heat(device, load)
+    block = regimes.sustained(device, load, seconds=0.8)
+    assert regimes.STEADY_LEAST <= block.waited_s
     times = [chunk.time_us for chunk in block.chunks]
     assert max(times) < 1.2 * min(times)
     # What was timed fills the block: the GPU never waited for the host.
@@ -48,7 +48,7 @@ def test_a_sustained_block_is_timed_without_gaps_and_has_energy(session, load):
 
 
 def test_a_burst_follows_a_rest(session, load):
-    block = blocks.burst(GpuDevice(session), load)
-    assert len(block.chunks) == rules.BURST_SAMPLES and block.waited_s >= rules.REST_LEAST
+    block = regimes.burst(GpuDevice(session), load)
+    assert len(block.chunks) == regimes.BURST_SAMPLES and block.waited_s >= regimes.REST_LEAST
     assert all(chunk.launches == 1 and chunk.time_us > 0 for chunk in block.chunks)
     assert block.readings

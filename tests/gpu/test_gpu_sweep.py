@@ -14,7 +14,7 @@ import pytest
 from gpu_tools import stage, stage_process
 
 from gemmrepro import registry
-from gemmrepro.measure.checks import whole
+from gemmrepro.recordings import sweeps as whole
 
 pytestmark = pytest.mark.gpu
 

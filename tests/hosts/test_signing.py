@@ -48,7 +48,7 @@ def small_image(folder: Path, environ: Mapping[str, str]) -> Path:
 
 
 def sign(environ: Mapping[str, str], sif: Path) -> None:
-    """As docs/images.md says."""
+    """As docs/hosts-and-images.md says."""
     key = ["--name", "Test", "--email", "test@example.org", "--comment", "", "--password", "", "--push=false"]
     made = apptainer(environ, "key", "newpair", "--bit-length", "2048", *key)
     assert made.returncode == 0, made.stderr

@@ -35,18 +35,18 @@ from gemmrepro.gpu.loaded import Binary, Loaded
 from gemmrepro.gpu.trials import Trials
 from gemmrepro.host import config as configuration
 from gemmrepro.host import finished_run
-from gemmrepro.host.accept import accept
-from gemmrepro.host.bundles import read_bundle, write_bundle
 from gemmrepro.host.gpu_probe import HostGpu, find_gpus
 from gemmrepro.host.plan import Plan
 from gemmrepro.judge.judging import judge_all
 from gemmrepro.measure import prepare, results
+from gemmrepro.measure.passes import RegimeSettings, sets
 from gemmrepro.measure.plan import Point, Settings
 from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.records import Check, Round
-from gemmrepro.measure.regimes import files as regime_files
-from gemmrepro.measure.regimes.plan import RegimeSettings, sets
+from gemmrepro.measure.rows import write_no_regimes
 from gemmrepro.paper import page
+from gemmrepro.recordings.accept import accept
+from gemmrepro.recordings.bundles import read_bundle, write_bundle
 from gemmrepro.registry import Kernel, card
 
 DEVICES = {path.stem: path for path in sorted((ROOT / "tests/devices").glob("*.yaml"))}
@@ -286,7 +286,7 @@ class CardWorld:
         wanted = RegimeSettings.of(self.settings["regimes"], family)
         out = self.root / "regimes" / family
         out.mkdir(parents=True)
-        regime_files.write_nothing(out)
+        write_no_regimes(out)
         kernels = prepare.timed_kernels(family, ",".join(wanted.kernels) if wanted.kernels else None)
         if not wanted.sizes or not kernels:
             return 0

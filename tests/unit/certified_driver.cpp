@@ -5,7 +5,7 @@
 // EAGER 2 and 3: 0 and 1 with a B that was prepared, whose inner exponents are those of B beside ones.
 // IN: alpha, beta, A, B, C as stored. OUT: C and what the launches left behind (certified_grid.py reads it).
 #include "certified_grid.hpp"
-#include "certified_source.inc"
+SOURCE;
 
 #ifdef EARLY
 #define LAUNCH(name) name##_early

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,18 +28,7 @@ DRIVER = Path(__file__).with_name("certified_driver.cpp")
 
 def source_text(level: str = "R10") -> str:
     """A level's source with its headers in their places, without what certified_grid.hpp stands for."""
-    seen: set[str] = set(MODELLED)
-
-    def inlined(text: str) -> str:
-        def header(found: re.Match[str]) -> str:
-            if found[1] in seen:
-                return ""
-            seen.add(found[1])
-            return inlined((KERNELS_DIR / found[1]).read_text())
-
-        return re.sub(r'^#include "(crt/\w+\.cuh?)"$', header, text, flags=re.MULTILINE)
-
-    return inlined((KERNELS_DIR / "crt" / SOURCES[level]).read_text())
+    return hopper_grid.inlined(KERNELS_DIR / "crt" / SOURCES[level], MODELLED)
 
 
 @dataclass(frozen=True)
@@ -76,12 +64,11 @@ class Device:
     def __init__(self, folder: Path, source: str | None = None, level: str = "R10") -> None:
         """Compile `source`, the level's own unless a planted one is given, in `folder`. Raises CalledProcessError."""
         self.folder = folder
-        (folder / "certified_source.inc").write_text(hopper_grid.as_model(source or source_text(level)))
-        # Infinities and NaN are part of what is computed: none of the flags by which sums may change their order.
-        flags = ("-std=c++17", "-O1", "-w", "-ffp-contract=off", "-I", folder, "-I", hopper_grid.HEADER.parent)
+        model = hopper_grid.as_model(source or source_text(level))
         shared = ("-DSHARED_TILES", "-DLONG=1", "-DEVERY=2")
         given = {"R11": ("-DEARLY",), "R14": shared, "R17": (*shared, "-DFIRST_WAVE")}.get(level, ())
-        subprocess.run(["g++", *flags, *given, "-o", folder / "certified", DRIVER], check=True)
+        text = DRIVER.read_text().replace("SOURCE;", model)
+        hopper_grid.compile_program(text, folder / "certified", "certified_grid.hpp", hopper_grid.EXACT, given)
 
     def run(
         self,

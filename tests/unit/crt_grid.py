@@ -6,13 +6,11 @@ A program that finds nothing wrong prints how often its threads slept.
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import certified_grid
 import hopper_grid
 
-from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.registry import Kernel
 
 IN_BLOCKS = ("crt.winograd", "crt.lockstep", "crt.shared")
@@ -171,19 +169,9 @@ PEAKS = """
 
 def text_of(kernel: Kernel) -> str:
     """The kernel's source with what it includes of kernels/crt in its place; steps that have no ring left out."""
-    seen = set(certified_grid.MODELLED)
-
-    def inlined(text: str) -> str:
-        def header(found: re.Match[str]) -> str:
-            if found[1] in seen:
-                return ""
-            seen.add(found[1])
-            return inlined((KERNELS_DIR / found[1]).read_text())
-
-        return re.sub(r'^#include "(crt/\w+\.cuh?)"$', header, text, flags=re.MULTILINE)
-
+    text = hopper_grid.inlined(kernel.source_path, certified_grid.MODELLED)
     rings = {step.entry for step in kernel.run.steps if getattr(step, "tensor_maps", None)}
-    return STEP.sub(lambda found: found[0] if found[1] in rings else "", inlined(kernel.source_path.read_text()))
+    return STEP.sub(lambda found: found[0] if found[1] in rings else "", text)
 
 
 def compile_model(
@@ -191,7 +179,6 @@ def compile_model(
     source: str,
     program: Path,
     entry: str,
-    precompiled: Path,
     defines: dict[str, int] | None = None,
     alone: bool = False,
 ) -> Path:
@@ -223,11 +210,7 @@ def compile_model(
         "BOX_B": hopper_grid.box(step.tensor_maps[b]),
     }
     code = DRIVER
-    for name, part in parts.items():
+    for name, part in {**parts, "SOURCE": hopper_grid.as_model(source)}.items():
         code = code.replace(name, part)
-    text = program.with_suffix(".cpp")
-    text.write_text(code.replace("SOURCE", hopper_grid.as_model(source)))
-    folders = ("-I", precompiled, "-I", hopper_grid.HEADER.parent)
     given = [f"-D{name}={value}" for name, value in {"NUMBERS": NUMBERS, **(defines or {})}.items()]
-    subprocess.run([*hopper_grid.COMMAND, *folders, *given, "-o", program, text], check=True)
-    return program
+    return hopper_grid.compile_program(code, program, "certified_grid.hpp", defines=given)

@@ -78,7 +78,7 @@ APART = {
 }
 
 
-def compile_model(source: str, program: Path, way: dict[str, str], precompiled: Path | None = None) -> Path:
+def compile_model(source: str, program: Path, way: dict[str, str]) -> Path:
     """Compile 15_epilogue.cu's `source`, or a planted one, to a program that computes D in one `way`.
 
     Raises CalledProcessError.
@@ -86,11 +86,7 @@ def compile_model(source: str, program: Path, way: dict[str, str], precompiled: 
     code = DRIVER
     for name, text in {**way, "SOURCE": hopper_grid.as_model(source)}.items():
         code = code.replace(name, text)
-    path = program.with_suffix(".cpp")
-    path.write_text(code)
-    folders = [*(("-I", precompiled) if precompiled else ()), "-I", hopper_grid.HEADER.parent]
-    subprocess.run([*hopper_grid.COMMAND, *folders, "-o", program, path], check=True)
-    return program
+    return hopper_grid.compile_program(code, program)
 
 
 def run_model(program: Path, shape: Shape, blocks: int, beta: float, seeds: range) -> str:

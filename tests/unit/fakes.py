@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import stat
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gemmrepro.host.bundles import INDEX
-from gemmrepro.measure.checks.manifest import digest
+from gemmrepro.measure.recording import digest
+from gemmrepro.recordings.bundles import INDEX
 
 Members = dict[str, bytes]
 Fake = Callable[[Members], bytes]
@@ -178,7 +179,8 @@ FAKES = (
         "a script in a CSV", replaced("summary.csv", lambda d: d.replace(b",FFMA,", b",<script>1</script>,", 1))
     ),
     BundleFake(
-        "rows of an unknown binary", replaced("summary.csv", lambda d: d.replace(b"4a591b23f75b3175", b"0" * 16))
+        "rows of an unknown binary",
+        replaced("summary.csv", lambda d: re.sub(rb",[0-9a-f]{16},", b",%s," % (b"0" * 16), d)),
     ),
     BundleFake("an experiment that is not declared", added("ceilings/experiments/nothing.json", b'{"gpu": null}')),
 )

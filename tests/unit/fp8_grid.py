@@ -44,6 +44,7 @@ int main(int, char** v) {
     const float *const scale_a = of_a.data(), *const scale_b = of_b.data();
     (void)scale_a, (void)scale_b;
     std::vector<fp16> C;
+    hopper_grid::kept_bits = KEPT_BITS;
     for (int seed = from; seed < to; ++seed) {
         C.assign(size_t(m) * n + GUARD, fp16{0x7E01});
         const TensorMap map_a{A.data(), m, k, BOX_A}, map_b{B.data(), n, k, BOX_B}, map_c{C.data(), m, n, BOX_C};
@@ -87,11 +88,7 @@ def compile_model(
     code = code.replace("CALL", f"{entry or kernel.code.entry}({passed})")
     for operand in "abc":
         code = code.replace(f"BOX_{operand.upper()}", hopper_grid.box(maps.get(operand)))
-    text = program.with_suffix(".cpp")
-    text.write_text(code)
-    command = (*hopper_grid.COMMAND, f"-DKEPT_BITS={kept_bits}", "-I", hopper_grid.HEADER.parent)
-    subprocess.run([*command, "-o", program, text], check=True)
-    return program
+    return hopper_grid.compile_program(code, program, defines=[f"-DKEPT_BITS={kept_bits}"])
 
 
 def scale_shapes(shape: Shape) -> tuple[tuple[int, int], tuple[int, int]]:

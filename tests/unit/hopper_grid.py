@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import re
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Collection, Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
+from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Buffer, Kernel, TensorMap
 
-HEADER = Path(__file__).with_name("hopper_grid.hpp")
-COMMAND = (
-    "g++",
-    "-std=c++17",
-    "-O1",
-    "-ftree-vectorize",
-    "-w",
-    "-fassociative-math",
-    "-fno-signed-zeros",
-    "-fno-trapping-math",
-)
+FOLDER = Path(__file__).parent
+COMMON = ("g++", "-std=c++17", "-w", "-I", str(FOLDER))
+FAST = ("-O1", "-ftree-vectorize", "-fassociative-math", "-fno-signed-zeros", "-fno-trapping-math")
+EXACT = ("-O1", "-ffp-contract=off")
+"""Where infinities and NaN are part of what is computed: none of the flags by which sums may change their order."""
 
 # Instructions that a kernel's own source spells out, and what the model does instead.
 INSTRUCTIONS = (
@@ -110,6 +110,65 @@ int main(int, char** v) {
 BYTES = {"fp32": 4, "int32": 4, "uint32": 4}
 
 
+@cache
+def _models() -> Path:
+    """A folder of this process with the engine's object file, which all programs share."""
+    folder = Path(tempfile.mkdtemp(prefix="hopper-grid-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = (*COMMON, *FAST, "-O2", "-c", FOLDER / "hopper_grid.cpp", "-o", folder / "engine.o")
+    subprocess.run(command, check=True)
+    return folder
+
+
+@cache
+def _precompiled(header: str, flags: tuple[str, ...]) -> Path:
+    """The folder of the precompiled `header`, which takes longer to compile than a kernel."""
+    folder = _models() / f"{header}{'-'.join(flags)}"
+    folder.mkdir()
+    command = (*COMMON, *flags, "-x", "c++-header", FOLDER / header, "-o", folder / f"{header}.gch")
+    subprocess.run(command, check=True)
+    return folder
+
+
+def compile_program(
+    text: str,
+    program: Path,
+    header: str = "hopper_grid.hpp",
+    flags: tuple[str, ...] = FAST,
+    defines: Sequence[str] = (),
+) -> Path:
+    """Compile C++ that begins by including `header`, and link it with the engine. Raises CalledProcessError."""
+    source = program.with_suffix(".cpp")
+    source.write_text(text)
+    command = (COMMON[0], "-I", _precompiled(header, flags), *COMMON[1:], *flags, *defines)
+    subprocess.run([*command, "-o", program, source, _models() / "engine.o"], check=True)
+    return program
+
+
+def inlined(source: Path, left_out: Collection[str] = (), families: str = "crt") -> str:
+    """A source with what it includes of `families` (a pattern) in its place, once; without the headers `left_out`."""
+    seen = set(left_out)
+
+    def header(found: re.Match[str]) -> str:
+        if found[1] in seen:
+            return ""
+        seen.add(found[1])
+        return text(KERNELS_DIR / found[1])
+
+    def text(path: Path) -> str:
+        return re.sub(rf'^#include "((?:{families})/\w+\.cuh?)"$', header, path.read_text(), flags=re.MULTILINE)
+
+    return text(source)
+
+
+def with_plant(source: str, pattern: str, replacement: str, which: int = 0) -> str:
+    """The source with a bug in the place of the match number `which` of `pattern`."""
+    found = list(re.finditer(pattern, source))
+    assert len(found) > which, f"the source no longer has {pattern}"
+    at = found[which]
+    return source[: at.start()] + at.expand(replacement) + source[at.end() :]
+
+
 def _bytes(buffer: Buffer) -> int:
     return int(np.prod(buffer.lengths(Shape(4096, 4096, 4096)))) * BYTES[buffer.dtype]
 
@@ -142,13 +201,12 @@ def compile_model(
     program: Path,
     entry: str = "",
     maps: dict[str, TensorMap] | None = None,
-    precompiled: Path | None = None,
 ) -> Path:
     """Compile `source`, that of `kernel` or a planted one, to a program that runs `entry` (default: the kernel's own).
 
     Raises CalledProcessError.
     """
-    return compile_text(kernel, as_model(source), program, entry, maps, precompiled)
+    return compile_text(kernel, as_model(source), program, entry, maps)
 
 
 def compile_text(
@@ -157,7 +215,6 @@ def compile_text(
     program: Path,
     entry: str = "",
     maps: dict[str, TensorMap] | None = None,
-    precompiled: Path | None = None,
 ) -> Path:
     """`compile_model` of a text that is in the model's terms already."""
     maps = maps or dict(kernel.call.tensor_maps)
@@ -169,12 +226,8 @@ def compile_text(
     code = code.replace("CALL", f"{entry or kernel.code.entry}({arguments})")
     for operand in "abc":
         code = code.replace(f"BOX_{operand.upper()}", box(maps.get(operand)))
-    written = program.with_suffix(".cpp")
-    written.write_text(code)
     defines = [f"-D{name}={value}" for name, value in kernel.code.defines.items() if name != "ELEMENT"]
-    folders = [*(("-I", precompiled) if precompiled else ()), "-I", HEADER.parent]
-    subprocess.run([*COMMAND, "-DELEMENT=bf16", *folders, *defines, "-o", program, written], check=True)
-    return program
+    return compile_program(code, program, defines=["-DELEMENT=bf16", *defines])
 
 
 def run_model(

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import hopper_grid
 
 from gemmrepro.registry import Kernel
-
-HEADER = Path(__file__).with_name("mma_grid.hpp")
 
 DRIVER = r"""
 #include "mma_grid.hpp"
@@ -56,15 +53,11 @@ int main(int, char** v) {
 """
 
 
-def compile_model(kernel: Kernel, source: str, program: Path, precompiled: Path) -> Path:
+def compile_model(kernel: Kernel, source: str, program: Path) -> Path:
     """Compile `source`, that of `kernel` or a planted one, to a program that runs it. Raises CalledProcessError."""
     names = {"map:a": "map_a", "map:b": "map_b", "map:c": "map_c"}
     arguments = ", ".join(names.get(str(argument), str(argument)) for argument in kernel.call.arguments)
     code = DRIVER.replace("SOURCE", hopper_grid.as_model(source)).replace("CALL", f"{kernel.code.entry}({arguments})")
     for operand in "abc":
         code = code.replace(f"BOX_{operand.upper()}", hopper_grid.box(kernel.call.tensor_maps.get(operand)))
-    text = program.with_suffix(".cpp")
-    text.write_text(code)
-    folders = ["-I", precompiled, "-I", HEADER.parent]
-    subprocess.run([*hopper_grid.COMMAND, *folders, "-o", program, text], check=True)
-    return program
+    return hopper_grid.compile_program(code, program, "mma_grid.hpp")

@@ -3,7 +3,7 @@
 // usage: one_pass M N K SEED IN OUT. IN: A [m, k], B [k, n]. OUT: exponents of A and B, residues [COUNT, m, pitch] and
 // [COUNT, n, pitch], C [m, n].
 #include "certified_grid.hpp"
-#include "one_pass_source.inc"
+SOURCE;
 
 #ifdef TWO_WIDTHS  // R16
 constexpr int BN = WIDE, BLOCKS_PER_TILE = UNITS / TOGETHER;

@@ -14,9 +14,8 @@ import pandas as pd
 from gemmrepro import operands, registry
 from gemmrepro.core.tables import csv_text
 from gemmrepro.measure import derived
-from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row
-from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY
+from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, write_manifest
 from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import run_key
 

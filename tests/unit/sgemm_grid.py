@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,39 +9,17 @@ from pathlib import Path
 import hopper_grid
 import numpy as np
 
-from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.registry import Kernel
 
 MODELLED = "crt/instructions.cuh"
 """The header that certified_grid.hpp stands for, as hopper_grid.hpp does for kernels/common."""
 
 DRIVER = Path(__file__).with_name("sgemm_driver.cpp")
-HEADER = DRIVER.with_name("sgemm_grid.hpp")
-
-# Infinities and NaN are part of what is computed: none of the flags by which sums may change their order.
-COMMAND = ("g++", "-std=c++17", "-O1", "-w", "-ffp-contract=off")
-
-
-def precompile(folder: Path) -> Path:
-    """Compile the model, which takes longer than a kernel; returns the folder, for `Device`."""
-    subprocess.run([*COMMAND, "-x", "c++-header", HEADER, "-o", folder / f"{HEADER.name}.gch"], check=True)
-    return folder
 
 
 def source_text(kernel: Kernel) -> str:
     """The kernel's source with the headers of crt and sgemm in their places, without what sgemm_grid.hpp stands for."""
-    seen: set[str] = {MODELLED}
-
-    def inlined(text: str) -> str:
-        def header(found: re.Match[str]) -> str:
-            if found[1] in seen:
-                return ""
-            seen.add(found[1])
-            return inlined((KERNELS_DIR / found[1]).read_text())
-
-        return re.sub(r'^#include "((?:crt|sgemm)/\w+\.cuh)"$', header, text, flags=re.MULTILINE)
-
-    return inlined(kernel.source_path.read_text())
+    return hopper_grid.inlined(kernel.source_path, {MODELLED}, "crt|sgemm")
 
 
 @dataclass(frozen=True)
@@ -62,13 +39,13 @@ class Broken(Exception):
 class Device:
     """The program of one kernel: `run` multiplies with it."""
 
-    def __init__(self, folder: Path, kernel: Kernel, model: Path, source: str | None = None) -> None:
+    def __init__(self, folder: Path, kernel: Kernel, source: str | None = None) -> None:
         """Compile `source`, the kernel's own unless a planted one is given, in `folder`. Raises CalledProcessError."""
         self.folder = folder
-        (folder / "sgemm_source.inc").write_text(hopper_grid.as_model(source or source_text(kernel)))
+        model = hopper_grid.as_model(source or source_text(kernel))
         defines = [f"-D{name}={value}" for name, value in kernel.code.defines.items()]
-        folders = ("-I", model, "-I", folder, "-I", DRIVER.parent)
-        subprocess.run([*COMMAND, *defines, *folders, "-o", folder / "sgemm", DRIVER], check=True)
+        text = DRIVER.read_text().replace("SOURCE;", model)
+        hopper_grid.compile_program(text, folder / "sgemm", "sgemm_grid.hpp", hopper_grid.EXACT, defines)
 
     def run(
         self,

@@ -21,8 +21,8 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.core.architectures import pick_arch
-from gemmrepro.measure.checks.manifest import write_manifest
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.measure.recording import write_manifest
 from gemmrepro.registry.ladders import before, compared, is_tuned, steps
 
 LEVELS = {

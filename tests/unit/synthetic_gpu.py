@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gemmrepro.measure.regimes.blocks import Load
-from gemmrepro.measure.regimes.rules import IDLE, Chunk, Reading
+from gemmrepro.measure.regimes import IDLE, Chunk, Load, Reading
 
 POWER_CAP = 0x4
 HIGHEST, CAP, IDLE_W, ROOM = 1980.0, 700.0, 100.0, 30.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -41,101 +42,68 @@ def changed(key: str, value: Any) -> dict[str, Any]:
     return config
 
 
-WRONG: list[tuple[str, Any, str, str]] = [
-    ("regimes.kernels.hopper", ["hopper.nonesuch"], "there is no timed kernel hopper.nonesuch", "hopper.lockstep"),
-    ("sweep.kernels_at.cutile.kernels", ["cutile.none"], "there is no timed kernel cutile.none", "cutile.matmul_fp16"),
-    ("sweep.kernels_at.nonesuch", None, 'there is no kernel family "nonesuch"', "choose among"),
-    ("regimes.minutes", {"nonesuch": 1}, "regimes.minutes", "choose among ada"),
-    ("regimes.sizes", {"nonesuch": [1]}, "regimes.sizes", "choose among"),
-    ("regimes.pairs.sustained", -1, "regimes.pairs.sustained", "at least 0"),
-    # key, value, what the message names, the remedy
-    ("measure", "sometimes", "measure must be", "one of auto, live, recorded"),
-    ("measure", None, "measure must be", "one of auto, live, recorded"),
-    ("measure", True, "measure must be", "one of auto, live, recorded"),
-    ("measure", ABSENT, "measure is missing", "as in config/config.yaml"),
-    ("colour", "blue", '"colour" at the top level', "choose among measure,"),
-    ("sweep.round", 3, '"round" in sweep', "choose among rounds,"),
-    ("sweep.rounds", 0, "sweep.rounds", "at least 2"),
-    ("sweep.rounds", 10**9, "sweep.rounds", "at most 1000"),
-    ("sweep.rounds", 5.0, "sweep.rounds", "a whole number"),
-    ("sweep.rounds", True, "sweep.rounds", "a whole number"),
-    ("sweep.rounds", "5", "sweep.rounds", 'a whole number, not "5"'),
-    ("sweep.rounds", ABSENT, "sweep.rounds is missing", "as in config/config.yaml"),
-    ("sweep.interval", math.nan, "sweep.interval", "a number, not NaN"),
-    ("sweep.interval", math.inf, "sweep.interval", "a number, not Infinity"),
-    ("sweep.interval", 0, "sweep.interval", "more than 0"),
-    ("sweep.interval", 2, "sweep.interval", "at most 1"),
-    ("sweep.seconds_per_round", -1, "sweep.seconds_per_round", "more than 0"),
-    ("sweep.seconds_per_round", math.inf, "sweep.seconds_per_round", "a number, not Infinity"),
-    ("sweep.seconds_per_round", 10**6, "sweep.seconds_per_round", "at most 3600"),
-    ("sweep.samples_per_round", [9, 3], "sweep.samples_per_round", "swap them"),
-    ("sweep.samples_per_round", [9], "sweep.samples_per_round", "a list of 2 or more"),
-    ("sweep.samples_per_round", 9, "sweep.samples_per_round", "a list in brackets"),
-    ("sweep.samples_per_round", [1, 10**9], "sweep.samples_per_round.1", "at most 1000000"),
-    ("sweep.toolkits", ["cuda11"], "sweep.toolkits.0", "one of cuda12, cuda13"),
-    ("sweep.toolkits", [], "sweep.toolkits", "a list of 1 or more"),
-    ("sweep.caches", ["warm", "warm"], "sweep.caches", "without repetitions"),
-    ("sweep.caches", "warm", "sweep.caches", "a list in brackets"),
-    ("sweep.sizes", [1024], "sweep.sizes", "keys with values"),
-    ("sweep.sizes.ladder", ["big"], "sweep.sizes.ladder.0", "a whole number"),
-    ("sweep.sizes.ladder", [-1], "sweep.sizes.ladder.0", "at least 1"),
-    ("sweep.sizes.ladder", [10**12], "sweep.sizes.ladder", "choose a smaller size"),
-    ("sweep.sizes.memory", [10**12], "sweep.sizes.memory", "choose a smaller size"),
-    ("sweep.sizes.hopper", [1001], "sweep.sizes.hopper", "Choose another size"),
-    ("sweep.sizes.ladder", ABSENT, "sweep.sizes", "add a list"),
-    ("sweep.sizes.snake", [1024], 'sweep.sizes: there is no kernel family "snake"', "choose among ada,"),
-    ("sweep.counters.snake", [1024], 'sweep.counters: there is no kernel family "snake"', "choose among ada,"),
-    ("sweep.counters.ladder", [333], "sweep.counters.ladder", "choose among sweep.sizes.ladder (256,"),
-    ("families", ["ladder", "snake"], 'families: there is no kernel family "snake"', "choose among ada,"),
-    ("gpu", {"name": "NVIDIA H200"}, "gpu.capability is missing", "as in config/config.yaml"),
-    ("gpu", "H200", "gpu must be", "null or keys with values"),
-    ("families", [], "families", "a list of 1 or more"),
-    ("families", "ladder", "families", "a list in brackets"),
-    ("families", ["ladder", "ladder"], "families", "without repetitions"),
-    ("recorded_gpu", "nonesuch", "recorded_gpu", "choose one of h100-80gb-hbm3, h200"),
-    ("recorded_gpu", "h200\n", "recorded_gpu", "a name of lower-case letters"),
-    ("recorded_gpu", "../h200", "recorded_gpu", "a name of lower-case letters"),
-    ("recorded_gpu", 200, "recorded_gpu", "text"),
-    ("tuned_gpu", "nonesuch", "tuned_gpu", "or none, or search them with the target tune"),
-    ("tuned_gpu", "$(reboot)", "tuned_gpu", "a name of lower-case letters"),
-    ("build.cuda13", [77], "build.cuda13", "choose among 75, 80,"),
-    ("build.cuda12", [100], "build.cuda12", "choose among 75, 80, 86, 87, 89, 90"),
-    ("build.cuda13", "all", "build.cuda13", "auto"),
-    ("build.cuda13", ["hopper"], "build.cuda13.0", "a whole number"),
-    ("build.cuda13", [10**9], "build.cuda13", "choose among 75, 80,"),
-    ("build.cuda13", [], "sweep.toolkits: cuda13 is not built", "take it out"),
-    ("build", {"cuda12": [], "cuda13": []}, "build: no toolkit", "such as [90]"),
-    ("build", {}, "build", "1 or more keys"),
-    ("compiled_once", ["snake"], 'compiled_once: there is no kernel family "snake"', "choose among ada,"),
-    ("compiled_once", "cute", "compiled_once", "a list in brackets"),
-    ("build.cuda14", [90], '"cuda14" in build', "choose among cuda12, cuda13"),
-    ("gates.seeds", 10**9, "gates.seeds", "at most 1000"),
-    ("gates.seeds", 0, "gates.seeds", "at least 1"),
-    ("gates", 2, "gates must be", "keys with values"),
-    ("experiments.snake", {}, 'experiments: there is no kernel family "snake"', "choose among ada,"),
-    ("experiments.ozaki", {"nonesuch": {}}, "nonesuch", "its experiments: "),
-    ("experiments.ozaki", {"products": {"round": 3}}, "experiments.ozaki", "its settings: rounds,"),
-    ("experiments.ozaki", {"products": {"rounds": "many"}}, "products.rounds", "of its default, 5"),
-    ("experiments.ozaki", {"products": {"rounds": 0}}, "products.rounds", "of its default, 5"),
-    ("experiments.ozaki", {"products": {"trial_seconds": math.nan}}, "products.trial_seconds", "default, 0.2"),
-    ("experiments.ozaki", {"products": 3}, "experiments.ozaki.products", "keys with values"),
-    ("experiments.pytorch", {"training": {"modes": "eager"}}, "training.modes", "of its default"),
-    ("tune.arch", 77, "tune.arch", "choose among 75, 80,"),
-    ("tune.jobs", 0, "tune.jobs", "at least 1"),
-    ("tune.toolkit", "cuda14", "tune.toolkit", "one of cuda12, cuda13"),
-    ("tune.sizes.snake", [1], 'tune.sizes: there is no kernel family "snake"', "choose among ada,"),
+WRONG: list[tuple[str, Any, str]] = [
+    # key, value, what the message says
+    ("measure", "sometimes", "measure: 'sometimes' is not one of [...]; choose one of auto, live, recorded"),
+    ("measure", True, "measure: True is not one of [...]; choose one of auto, live, recorded"),
+    ("measure", ABSENT, "'measure' is a required property; add it, as in config/config.yaml"),
+    ("colour", "blue", "('colour' was unexpected); choose among measure, "),
+    ("sweep.round", 3, "sweep: [...]('round' was unexpected); choose among rounds, "),
+    ("sweep.rounds", 0, "sweep.rounds: 0 is less than the minimum of 2; rounds in which each point is sampled"),
+    ("sweep.rounds", 10**9, "sweep.rounds: 1000000000 is greater than the maximum of 1000"),
+    ("sweep.rounds", 5.0, "sweep.rounds: 5.0 is not of type 'integer'"),
+    ("sweep.rounds", "5", "sweep.rounds: '5' is not of type 'integer'"),
+    ("sweep.rounds", ABSENT, "sweep: 'rounds' is a required property; add it"),
+    ("sweep.interval", math.nan, "sweep.interval: nan is not of type 'number'"),
+    ("sweep.seconds_per_round", math.inf, "sweep.seconds_per_round: inf is not of type 'number'"),
+    ("sweep.samples_per_round", [9, 3], "sweep.samples_per_round: the minimum, 9, exceeds the maximum, 3; swap them"),
+    ("sweep.samples_per_round", [9], "sweep.samples_per_round: [9] is too short; minimum and maximum number"),
+    ("sweep.toolkits", ["cuda11"], "sweep.toolkits.0: 'cuda11' is not one of [...]; choose one of cuda12, cuda13"),
+    ("sweep.kernels_at.cutile.kernels", ["cutile.no"], "there is no timed kernel cutile.no; choose among [...]cutile."),
+    ("sweep.kernels_at.nonesuch", None, "sweep.kernels_at: there is no kernel family nonesuch; choose among ada"),
+    ("sweep.sizes.ladder", ["big"], "sweep.sizes.ladder.0: 'big' is not of type 'integer'"),
+    ("sweep.sizes.ladder", [1 << 40], "sweep.sizes.ladder: 1099511627776 needs more than a TiB of memory; choose a"),
+    ("sweep.sizes.ladder", ABSENT, "sweep.sizes: family ladder has no sizes; add a list, such as [1024]"),
+    ("sweep.sizes.snake", [1024], "sweep.sizes: there is no kernel family snake; choose among ada,"),
+    ("sweep.counters.snake", [1024], "sweep.counters: there is no kernel family snake; choose among ada,"),
+    ("sweep.counters.ladder", [333], "sweep.counters.ladder: 333 is not timed; choose among sweep.sizes.ladder (256,"),
+    ("regimes.kernels.hopper", ["hopper.no"], "there is no timed kernel hopper.no; choose among [...]hopper.lockstep"),
+    ("regimes.minutes", {"nonesuch": 1}, "regimes.minutes: there is no kernel family nonesuch; choose among ada"),
+    ("regimes.sizes", {"nonesuch": [1]}, "regimes.sizes: there is no kernel family nonesuch; choose among ada"),
+    ("families", ["ladder", "snake"], "families: there is no kernel family snake; choose among ada,"),
+    ("families", [], "families: [] [...]; families to build, gate and report"),
+    ("families", ["ladder", "ladder"], "families: ['ladder', 'ladder'] has non-unique elements"),
+    ("gpu", {"name": "NVIDIA H200"}, "gpu: 'capability' is a required property; add it"),
+    ("gpu", "H200", "gpu: 'H200' is not of type 'null', 'object'; the GPU that jobs measure on"),
+    ("recorded_gpu", "nonesuch", "recorded_gpu: there is no [...]; choose among h100-80gb-hbm3, h200, or record it"),
+    ("recorded_gpu", "../h200", "recorded_gpu: '../h200' does not match"),
+    ("tuned_gpu", "nonesuch", "tuned_gpu: there is no [...], none, or search them with the target tune"),
+    ("tuned_gpu", "$(reboot)", "tuned_gpu: '$(reboot)' does not match [...]; write a name of lower-case letters"),
+    ("build.cuda13", [77], "build.cuda13: cuda13 does not compile for 77; choose among 75, 80,"),
+    ("build.cuda13", "all", "build.cuda13: 'auto' was expected; write auto, or a list of compute capabilities x 10"),
+    ("build.cuda13", [], "sweep.toolkits: cuda13 is not built; take it out"),
+    ("build", {"cuda12": [], "cuda13": []}, "build: no toolkit has an architecture to build for; give cuda12 or"),
+    ("compiled_once", ["snake"], "compiled_once: there is no kernel family snake; choose among ada,"),
+    ("experiments.snake", {}, "experiments: there is no kernel family snake; choose among ada,"),
+    ("experiments.ozaki", {"nonesuch": {}}, "nonesuch[...]its experiments: "),
+    ("experiments.ozaki", {"products": {"round": 3}}, "experiments.ozaki: [...]its settings: rounds,"),
+    ("experiments.ozaki", {"products": {"trial_seconds": math.nan}}, "products.trial_seconds[...]of its default, 0.2"),
+    ("experiments.pytorch", {"training": {"modes": "eager"}}, "training.modes[...]of its default"),
+    ("tune.arch", 77, "tune.arch: cuda13 does not compile for 77; choose among 75, 80,"),
 ]
 
 
-@pytest.mark.parametrize(("key", "value", "named", "remedy"), WRONG)
-def test_a_wrong_configuration_is_refused_in_one_line(key: str, value: Any, named: str, remedy: str) -> None:
+def says(message: str, expected: str) -> bool:
+    """Whether the parts of `expected` between [...] stand in a message in this order."""
+    return bool(re.search(".*".join(map(re.escape, expected.split("[...]"))), message))
+
+
+@pytest.mark.parametrize(("key", "value", "expected"), WRONG)
+def test_a_wrong_configuration_is_refused_in_one_line(key: str, value: Any, expected: str) -> None:
     with pytest.raises(UserError) as refusal:
         check(changed(key, value))
-    message = str(refusal.value)
-    assert named in message
-    assert remedy in message
-    assert "config/README.md" in message
-    assert "\n" not in message
+    assert says(str(refusal.value), expected), refusal.value
+    assert "config/config.yaml" in str(refusal.value) and "\n" not in str(refusal.value)
 
 
 def test_a_toolkit_that_tunes_must_be_built() -> None:
@@ -204,7 +172,7 @@ def test_a_mapping_that_holds_itself_is_read_to_its_end(tmp_path: Path) -> None:
 
 COMMAND_LINES: list[tuple[list[str], str]] = [
     (["snakemake", "-n", "--cores", "1", "--config", "measure=sometimes"], "one of auto, live, recorded"),
-    (["snakemake", "-n", "--cores", "1", "--config", "recorded_gpu=nonesuch"], "choose one of h100-80gb-hbm3, h200"),
+    (["snakemake", "-n", "--cores", "1", "--config", "recorded_gpu=nonesuch"], "choose among h100-80gb-hbm3, h200"),
     (["snakemake", "-n", "--cores", "1", "--configfile", "{wrong}"], "sweep.rounds is in wrong.yaml twice"),
     (["snakemake", "-n", "--cores", "0"], "--cores 0 leaves no core to any job; give 1 or more"),
     (["snakemake", "-n", "--cores", "1", "reprot"], "there is no target 'reprot'; did you mean report?"),
@@ -219,9 +187,9 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
     *(
         (
             ["snakemake", "-n", "--cores", "1", "--config", f"sweep={{sizes: {{ladder: [{size}]}}}}"],
-            f"ladder.0 must be {must}",
+            f"sweep.sizes.ladder.0: {must}",
         )
-        for size, must in {"0": "at least 1, not 0", "4096.5": "a whole number, not 4096.5"}.items()
+        for size, must in {"0": "0 is less than the minimum of 1", "4096.5": "4096.5 is not of type"}.items()
     ),
     *(
         (["python", "-m", "gemmrepro.host.command_line", "-n", *words], said)
@@ -269,7 +237,7 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
     (["python", "-m", "gemmrepro.judge.tally", "{runs}"], "cannot be read (Is a directory); make them with"),
     (["python", "-m", "gemmrepro.judge.tally", "{list}"], "was written by another version; judge again"),
     (
-        ["python", "-m", "gemmrepro.measure.recorded", "--recorded", "/none", "--families", "ladder", "--out", "/none"],
+        ["python", "-m", "gemmrepro.recordings.bring", "--recorded", "/none", "--families", "ladder", "--out", "/none"],
         "there is no recording /none/ladder",
     ),
     (
@@ -300,13 +268,9 @@ COMMAND_LINES: list[tuple[list[str], str]] = [
 ]
 
 
-FILES = ("sweep.rounds", "families", "build.cuda13", "experiments.ozaki", "sweep.sizes.hopper")
-"""Keys whose first wrong value also goes through the main command."""
-
-
-@pytest.mark.parametrize("key", FILES)
+@pytest.mark.parametrize("key", ["sweep.rounds", "experiments.ozaki"])
 def test_a_wrong_configuration_ends_the_main_command_with_one_line(key: str, tree: Path, tmp_path: Path) -> None:
-    value, named, remedy = next((value, *told) for name, value, *told in WRONG if name == key)
+    value, expected = next((value, expected) for name, value, expected in WRONG if name == key)
     mine = tmp_path / "mine.yaml"
     for part in reversed(key.split(".")):
         value = {part: value}
@@ -315,7 +279,7 @@ def test_a_wrong_configuration_ends_the_main_command_with_one_line(key: str, tre
     assert done.returncode == 1, done.stdout
     assert "Traceback" not in done.stdout
     (said,) = (line for line in done.stdout.splitlines() if line.startswith("gemmrepro: "))
-    assert named in said and remedy in said
+    assert says(said, expected)
     assert done.stdout.splitlines()[-1] == said
 
 

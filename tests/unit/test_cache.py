@@ -15,7 +15,7 @@ from gemmrepro import registry
 from gemmrepro.build import cached
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core.cache import Cache
-from gemmrepro.host import memo, requested
+from gemmrepro.host import requested
 from gemmrepro.host.containers import build_cache
 
 FILES = {".fatbin": bytes(range(256)) * 40, ".sass": b"code\n", ".json": b"{}\n"}
@@ -161,27 +161,3 @@ def test_containers_see_a_cache_outside_the_checkout(tmp_path):
     assert outside["APPTAINER_BIND"] == f"/data,{tmp_path}"
     assert outside[cached.CACHE] == str(tmp_path)
     assert "APPTAINER_BIND" not in build_cache({"folder": str(tmp_path), "megabytes": 1}, outside)
-
-
-def test_a_memo_forgets_when_a_file_or_a_setting_changes(tmp_path, monkeypatch):
-    source = tmp_path / "library" / "module.py"
-    source.parent.mkdir()
-    source.write_text("VALUE = 1\n")
-    monkeypatch.setattr(memo, "FOLDERS", (source.parent,))
-    calls = []
-
-    def hashed(*settings: str) -> str:
-        remembered = memo.Memo(tmp_path / "plan", *settings)
-        value = remembered("code", lambda: calls.append(source.read_text()) or source.read_text())
-        remembered.save()
-        return value
-
-    assert hashed("h200") == hashed("h200") == "VALUE = 1\n"
-    assert len(calls) == 1
-    hashed("a100")
-    assert len(calls) == 2
-    source.write_text("VALUE = 2\n")
-    assert hashed("h200") == "VALUE = 2\n"
-    source.write_text("VALUE = 1\n")
-    assert hashed("h200") == "VALUE = 1\n"
-    assert len(calls) == 3

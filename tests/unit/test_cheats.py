@@ -22,7 +22,7 @@ from gemmrepro.gates import gemm, gemm_cases
 from gemmrepro.gates.guarded import GUARD, POISON_BITS
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.trials import Trials
-from gemmrepro.measure import confirm, plan, prepare, records, results, rounds, workspace
+from gemmrepro.measure import plan, prepare, records, results, rounds, workspace
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 
@@ -450,8 +450,8 @@ def test_the_gpu_is_busy_until_the_host_has_submitted_the_launch() -> None:
     operands = SimpleNamespace(
         renew=lambda seed: None, scramble=lambda: None, judged=lambda kernel: SimpleNamespace(passed=True, message="")
     )
-    judge = confirm.SecondLook(operands, SimpleNamespace(flush=flush, once=once)).judge
-    assert judge([confirm.Second(lambda index: lambda: None, NAIVE, 6.0)]) == [""]
+    judge = workspace.SecondLook(operands, SimpleNamespace(flush=flush, once=once)).judge
+    assert judge([workspace.Second(lambda index: lambda: None, NAIVE, 6.0)]) == [""]
 
 
 def test_a_launch_that_is_timed_again_is_judged_again() -> None:
@@ -463,7 +463,7 @@ def test_a_launch_that_is_timed_again_is_judged_again() -> None:
         judged=lambda kernel: SimpleNamespace(passed=next(verdicts), message="9 elements are wrong"),
     )
     clock = SimpleNamespace(flush=lambda: None, once=lambda call: next(times))
-    (message,) = confirm.SecondLook(operands, clock).judge([confirm.Second(lambda index: lambda: None, NAIVE, 6.0)])
+    (message,) = workspace.SecondLook(operands, clock).judge([workspace.Second(lambda index: lambda: None, NAIVE, 6.0)])
     assert message == "on other inputs, after it was timed: 9 elements are wrong"
 
 

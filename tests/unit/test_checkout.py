@@ -116,5 +116,5 @@ def test_so_is_one_in_a_list(containers: bool, folder: str) -> None:
 
 def test_a_processor_without_images_is_refused_in_a_line() -> None:
     places.check_machine("x86_64")
-    with pytest.raises(UserError, match=r"this one is aarch64: the locks of Apptainer, .* docs/hosts\.md"):
+    with pytest.raises(UserError, match=r"this one is aarch64: the locks of Apptainer, .* docs/hosts-and-images\.md"):
         places.check_machine("aarch64")

@@ -19,9 +19,9 @@ from gemmrepro.errors import UserError
 from gemmrepro.judge import check_claims, claims
 from gemmrepro.judge.metrics import METRICS, metric_rules
 from gemmrepro.judge.ways import way_of
-from gemmrepro.measure.regimes import places
-from gemmrepro.measure.regimes.rules import REGIMES, SUSTAINED
-from gemmrepro.measure.regimes.spread import Take, between_cards
+from gemmrepro.measure import regimes as regime_files
+from gemmrepro.measure.regimes import REGIMES, SUSTAINED
+from gemmrepro.recordings.takes import between_cards, rows_of
 from gemmrepro.registry import family_names
 
 FILES = sorted(path for path in KERNELS_DIR.glob("*/claims.yaml") if path.parent.name in family_names())
@@ -205,7 +205,7 @@ def test_the_schema_documents_the_vocabulary_and_names_each_metrics_claims():
     metric = schema["$defs"]["compute"]["properties"]["metric"]
     assert metric["enum"] == list(METRICS)
     assert all(f"{word}: {rule}" in metric["description"] for word, rule in metric_rules())
-    assert {found.claim_schema for found in METRICS.values()} <= set(schema["$defs"])
+    assert schema["$defs"]["metrics"].keys() == METRICS.keys()
 
 
 def test_the_schema_of_a_files_own_metrics_finds_what_the_whole_schema_finds(tmp_path, monkeypatch):
@@ -264,7 +264,7 @@ UNSTEADY = {("crt.overlapped", "16384", "sustained")}
 
 
 def regime_rows(take: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader((take / places.SUMMARY).read_text().splitlines()))
+    return list(csv.DictReader((take / regime_files.SUMMARY).read_text().splitlines()))
 
 
 def row_of(row: dict[str, str]) -> tuple[str, str, str]:
@@ -272,7 +272,7 @@ def row_of(row: dict[str, str]) -> tuple[str, str, str]:
 
 
 def test_a_row_left_out_was_steady_nowhere_and_no_claim_is_about_its_family():
-    takes = (each for gpu in (ROOT / "reports/recorded").iterdir() for each in places.takes(gpu, "crt"))
+    takes = (each for gpu in (ROOT / "reports/recorded").iterdir() for each in regime_files.takes(gpu, "crt"))
     ready = [row["ready"] for each in takes for row in regime_rows(each) if row_of(row) in UNSTEADY]
     assert len(ready) > 1 and set(ready) == {"0"}
     assert not any(claim.family == "crt" for claim in claims.load())
@@ -283,14 +283,14 @@ def between_recorded_cards() -> dict[str, list[float]]:
     found: dict[str, list[float]] = {regime: [] for regime in REGIMES}
     for gpu in (ROOT / "reports" / "recorded").iterdir():
         for family in family_names():
-            folders = places.takes(gpu, family)
-            read = [
-                Take.of(
-                    json.loads((each / places.RUN).read_text()),
-                    (row for row in regime_rows(each) if row_of(row) not in UNSTEADY),
+            folders = regime_files.takes(gpu, family)
+            read = rows_of(
+                (
+                    json.loads((each / regime_files.RUN).read_text()),
+                    [row for row in regime_rows(each) if row_of(row) not in UNSTEADY],
                 )
                 for each in folders
-            ]
+            )
             for regime in REGIMES:
                 if spread := between_cards(read, regime):
                     found[regime].append(spread.largest)

@@ -9,15 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from recordings import Recorded, drawn, pair, reword, write
-from scipy.special import polygamma
 
 from gemmrepro.errors import UserError
-from gemmrepro.host import compare
-from gemmrepro.measure import scatter
-from gemmrepro.measure.comparison import FASTER, SAME, SLOWER, UNCLEAR, Rounds, Run, compared, verdict
-from gemmrepro.measure.covariate import Paired, slopes
 from gemmrepro.measure.recording import SAMPLES
-from gemmrepro.measure.scatter import Prior
+from gemmrepro.recordings import compare, scatter
+from gemmrepro.recordings.comparison import FASTER, SAME, SLOWER, UNCLEAR, Rounds, Run, compared, verdict
+from gemmrepro.recordings.scatter import Paired, Prior, slopes
 from gemmrepro.stats import Interval
 
 
@@ -69,11 +66,6 @@ def test_a_slower_row_is_named_and_sets_the_exit_code(runs, capsys):
         rows = {row["point"].split()[2:4][1]: row for row in csv.DictReader(file) if row["point"].startswith("ladder")}
     assert rows["512"]["verdict"] == SLOWER and float(rows["512"]["time"]) == pytest.approx(1.05, rel=1e-3)
     assert rows["256"]["verdict"] == SAME and (runs / "c.svg").read_text().startswith("<?xml")
-
-
-def test_a_run_against_itself_is_the_same(runs, capsys):
-    assert compare.main([str(runs / "a"), str(runs / "a" / "ladder"), "--all"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "ladder: 4 SAME, 0 FASTER, 0 SLOWER, 0 UNCLEAR"
 
 
 def test_two_cards_are_named_and_allowed_for(runs, capsys):
@@ -181,36 +173,6 @@ def test_what_two_cards_differ_by_is_no_change():
     assert {change.verdict for change in on_one} == {SLOWER} and {change.verdict for change in on_two} == {SAME}
     found = compared(side(before), side(slower), same_gpu=True, two_cards=True)
     assert {change.verdict for change in found} == {SLOWER}
-    # Of times alone as well.
-    alone = {name: Rounds(each.times) for name, each in other.items()}, {n: Rounds(e.times) for n, e in before.items()}
-    widths = [
-        [one.time.high / one.time.low for one in compared(*map(side, alone), same_gpu=False, two_cards=two)]
-        for two in (False, True)
-    ]
-    assert all(wide > narrow for narrow, wide in zip(*widths, strict=True))
-
-
-def test_without_a_clock_the_cycles_are_unknown_and_the_ratio_decides_alone():
-    rows = {str(i): ratios(np.random.default_rng(i)) for i in range(20)}
-    late = {
-        name: Rounds([value + 0.1 for value in each.times], [value - 0.1 for value in each.ratios])
-        for name, each in rows.items()
-    }
-    for clocks in (("", "1980"), ("1980", "")):
-        changes = compared(side(rows, clocks[0]), side(late, clocks[1]), same_gpu=True)
-        assert {(change.verdict, change.cycles) for change in changes} == {(SLOWER, None)}
-
-
-def test_a_row_that_scatters_says_what_it_would_find():
-    rng = np.random.default_rng(2)
-    steady = {str(i): ratios(rng) for i in range(20)}
-    wild = Rounds([0.0, 0.1, -0.1], [0.0, -0.1, 0.1])
-    by_row = {
-        change.point[0]: change
-        for change in compared(side(steady | {"wild": wild}), side(steady | {"wild": wild}), same_gpu=True)
-    }
-    assert by_row["wild"].verdict == UNCLEAR and by_row["wild"].least > 0.1
-    assert by_row["3"].verdict == SAME and by_row["3"].least < 0.01
 
 
 def test_a_ratio_that_the_kernels_own_cycles_contradict_is_the_baselines():
@@ -225,14 +187,6 @@ def test_a_ratio_that_the_kernels_own_cycles_contradict_is_the_baselines():
 def test_single_rounds_and_few_rows_do_not_say_how_much_they_scatter():
     with pytest.raises(ValueError, match="so few rounds do not say how much they scatter"):
         scatter.shift([1.0], [2.0], Prior())
-
-
-def test_freedom_is_what_the_scatter_of_the_logarithms_asks_for():
-    """Smyth's equation, solved to the last digits: trigamma(freedom / 2) is what the rows scatter beyond chance."""
-    variances, freedoms = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6], [4.0] * 9
-    prior = Prior.of(variances, freedoms)
-    beyond = float(np.log(variances).var(ddof=1) - polygamma(1, 2.0))
-    assert float(polygamma(1, prior.freedom / 2)) == pytest.approx(beyond, rel=1e-9)
 
 
 def test_variances_of_many_rows_give_back_what_they_were_drawn_from():

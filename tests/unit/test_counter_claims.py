@@ -1,4 +1,4 @@
-"""Claims on arithmetic of hardware counters."""
+"""Claims that are calculated from hardware counters, and from what the sources and builds of two kernels hold."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Any
 import pytest
 from synthetic import World
 
-from gemmrepro.judge import claims, judging, rules
-from gemmrepro.judge.evidence import NotMeasured
-from gemmrepro.judge.metrics import METRICS
+from gemmrepro.judge import calculation, claims, judging, rules
+from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.ways import way_of
 
-CLAIM = next(claim for claim in claims.load(("ada",)) if claim.id == "ada.naive.loads")
-FMA = {"fma": ["smsp__inst_executed_pipe_fma.sum", "inst"]}  # n^3 / 32 in the synthetic world
-BUSY = {"busy": ["smsp__issue_active.avg.pct_of_peak_sustained_active", "%"]}
+FMA = "smsp__inst_executed_pipe_fma.sum"  # n^3 / 32 in the synthetic world
+CLAIM = next(claim for claim in claims.load(("ada",)) if claim.id == "ada.naive.conflicts")
 
 
 @pytest.fixture
-def judged(tmp_path: Path):
+def judged(tmp_path: Path, monkeypatch):
     made = World(tmp_path, families=("ada", "ceilings"), sizes=(4096,)).write()
 
-    def judge(**compute: Any) -> dict[str, Any]:
-        claim = replace(CLAIM, compute={"metric": "counters", "kernel": "ada.scalar", "n": 4096, **compute})
+    def judge(function: Any, **compute: Any) -> dict[str, Any]:
+        monkeypatch.setattr("gemmrepro.judge.metrics.calculated.calculation", lambda family, name: function)
+        keys = {"metric": "calculated", "function": "f", "kernels": ["ada.scalar"], "n": 4096}
+        claim = replace(CLAIM, compute={**keys, **compute})
         folders = (made.measure, made.gates, made.build)
         (entry,) = judging.judge_all(*folders, ("ada",), load_claims=lambda families: [claim]).as_json()["claims"]
         return entry
@@ -32,67 +33,60 @@ def judged(tmp_path: Path):
     return judge
 
 
-def test_what_an_expression_of_counters_gives_is_held_against_its_bounds(judged):
-    entry = judged(counters=FMA, value="32 * fma / n**3", unit="of one", least=0.9, most=1.1)
+def of_one(given: Inputs) -> Calculated:
+    return Calculated(32 * given.counter(FMA, "inst") / given.n**3, "of one")
+
+
+def test_what_a_function_makes_of_counters_is_held_against_its_bounds(judged):
+    entry = judged(of_one, unit="per output", least=0.9, most=1.1)
     assert entry["verdict"] == rules.REPRODUCED and entry["measured"][0]["value"] == pytest.approx(1)
-    assert "at least 0.9 and at most 1.1, as stated" in entry["explanation"]
-    assert judged(counters=FMA, value="32 * fma / n**3", most=0.9)["verdict"] == rules.NOT
-    assert judged(counters=FMA, value="32 * fma / n**3", least=1.1)["verdict"] == rules.NOT
+    assert entry["way"] == "measured" and [key for key in entry["measured"][0]["from"] if key.startswith("counters:")]
+    words = "Measured 1.00 per output on Synthetic GPU, Naive (1.0) (n = 4096"
+    assert words in entry["explanation"] and "at least 0.9 and at most 1.1, as stated" in entry["explanation"]
+    assert judged(of_one, most=0.9)["verdict"] == judged(of_one, least=1.1)["verdict"] == rules.NOT
 
 
-def test_several_counters_may_be_part_of_it(judged):
-    entry = judged(counters={**FMA, **BUSY}, value="busy / 100 * fma / (n**3 / 32)", least=0.4, most=0.9)
-    assert entry["verdict"] == rules.REPRODUCED and len(entry["measured"][0]["from"]) == 2
-
-
-def test_a_counter_that_was_not_read_supports_nothing(judged):
-    unread = {"loads": ["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum", "sector"]}
-    assert judged(counters=unread, value="loads", least=1)["verdict"] == rules.NOT_MEASURED
-    wrong_unit = {"fma": ["smsp__inst_executed_pipe_fma.sum", "byte"]}
-    assert judged(counters=wrong_unit, value="fma", least=1)["verdict"] == rules.NOT_MEASURED
-
-
-def test_a_quotient_by_nothing_supports_nothing(judged):
-    entry = judged(counters=FMA, value="fma / (n - 4096)", least=0)
-    assert entry["verdict"] == rules.NOT_MEASURED
-    assert "counters of ada.scalar, 'fma / (n - 4096)' divides by zero" in entry["explanation"]
-
-
-def quotient(**compute: Any) -> Any:
-    """A claim on a counter of two kernels."""
-    kernels = {"kernel": "ada.scalar", "over": "ada.vector", "counter": "inst", "n": 4096}
-    return replace(CLAIM, published=(), compute={"metric": "counter", **kernels, **compute})
-
-
-def test_a_quotient_of_counters_needs_both_kernels_and_a_count():
-    """Two published rows are of two kernels; what counted nothing divides nothing."""
-    metric = METRICS["counter"]
-    counted = {"ada.scalar": 8.0, "ada.vector": 2.0}
-    read = lambda kernel, *_: rules.Value(kernel, *3 * [counted[kernel]], "inst", (f"{kernel}.csv",))  # noqa: E731
-    evidence = SimpleNamespace(counter=read)
-    (value,) = metric.values(quotient(), evidence, "cuda13")
-    assert (value.value, value.unit, value.sources) == (4, "ratio", ("ada.scalar.csv", "ada.vector.csv"))
-    counted["ada.vector"] = 0.0
-    with pytest.raises(NotMeasured, match=r"ada\.vector counted none of inst"):
-        metric.values(quotient(), evidence, "cuda13")
-    rows = ({"unit": "inst", "value": 1.0},) * 2
-    alone = replace(quotient(), published=rows)
-    del alone.compute["over"]
-    (problem,) = [one for one in metric.check(alone) if one.key == "compute.over"]
-    assert "a quotient of two rows has two kernels" in problem.message
+@pytest.mark.parametrize(("name", "unit"), [("l1tex__t_sectors.sum", "sector"), (FMA, "byte")])
+def test_a_counter_that_was_not_read_supports_nothing(judged, name, unit):
+    """Nor does one in another unit."""
+    unread = lambda given: Calculated(given.counter(name, unit))  # noqa: E731
+    assert judged(unread, least=0)["verdict"] == rules.NOT_MEASURED
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("claim", "values", "result"),
     [
-        ({"value": "sectors / lines"}, "lines"),
-        ({"counters": {"sectors": ["a", ""], "idle": ["b", ""]}, "value": "sectors"}, "does not use 'idle'"),
-        ({"value": "__import__('os')"}, "compute.value"),
-        ({"kernel": "ada.none"}, "no kernel 'ada.none'"),
+        ("ada.naive.loads", {"sectors": 2.0**30}, 4.0),
+        ("ada.naive.conflicts", {"conflicts": 10.0, "wavefronts": 100.0}, 0.1),
+        ("ada.profiler.busy", {"pct": 50.0, "cycles_elapsed": 528.0, "inst": 264.0}, 528.0),
+        ("ladder.bandwidth.L1", {"bytes": 15.0}, 15.0),
+        ("ladder.bandwidth.step", {"bytes": 15.0}, 1.0),
+        ("ladder.instructions.L6", {"inst": 7.0}, 1.0),
+        ("ladder.loads.L1", {"global_ld": 2.0 * 4096**3 / 32}, 2.0),  # a warp's instruction counts for 32 threads
+        ("ladder.loads.L3", {"global_ld": 2.0 * 4096**3 / 32}, 1.0),
     ],
 )
-def test_what_no_schema_can_tell_is_checked(change: dict[str, Any], words: str):
-    metric = METRICS["counters"]
-    assert metric.check(CLAIM) == []
-    problems = metric.check(replace(CLAIM, compute={**CLAIM.compute, **change}))
-    assert words in " ".join(f"{problem.key}: {problem.message}" for problem in problems)
+def test_claims_on_counters(claim, values, result):
+    declared = next(each for each in claims.load((claim.split(".")[0],)) if each.id == claim)
+    assert way_of(declared) in ("measured", "share")
+
+    def counter(kernel, n, name, toolkit, unit):
+        (value,) = {number for word, number in values.items() if word in name.split("__")[1].replace("pct_of", "pct")}
+        return rules.Value(kernel, value, value, value, unit, ("row",))
+
+    given = Inputs(
+        kernels=tuple(SimpleNamespace(id=name) for name in declared.kernels),
+        n=4096,
+        options=declared.compute.get("options", {}),
+        evidence=SimpleNamespace(counter=counter),
+    )
+    function = calculation.calculation(declared.family, declared.compute["function"])
+    assert function(given).value == pytest.approx(result) and given.sources[0] == "row"
+
+
+def test_loads_are_counted_in_the_main_loop_where_no_counter_was_read(tmp_path):
+    made = World(tmp_path, sizes=(4096,), counters=False).write()
+    of = [claim for claim in claims.load(("ladder",)) if claim.id in ("ladder.loads.L1", "ladder.bandwidth.L1")]
+    judged = judging.judge_all(made.measure, made.gates, made.build, ("ladder",), lambda families: of)
+    by = {entry.claim.id: entry for entry in judged.entries}
+    assert by["ladder.loads.L1"].exhibits and by["ladder.bandwidth.L1"].verdict == rules.NOT_MEASURED

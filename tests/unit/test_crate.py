@@ -105,8 +105,8 @@ def test_every_job_is_an_action_with_its_files(written: Path) -> None:
 
 def test_the_steps_are_the_rules_that_ran(written: Path) -> None:
     known = entities(written)
-    steps = [step["@id"] for step in known["workflow/Snakefile"]["step"]]
-    assert sorted(steps) == [f"workflow/Snakefile#{rule}" for rule in ("compile", "report", "verdicts")]
+    steps = [step["@id"] for step in known["Snakefile"]["step"]]
+    assert sorted(steps) == [f"Snakefile#{rule}" for rule in ("compile", "report", "verdicts")]
     assert {known[f"#control-{step.partition('#')[2]}"]["instrument"]["@id"] for step in steps} == set(steps)
 
 

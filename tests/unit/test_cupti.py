@@ -14,8 +14,8 @@ from gemmrepro.gpu import cupti, ranges
 from gemmrepro.gpu.cupti import Cupti, CuptiError
 from gemmrepro.gpu.metrics import Chip
 from gemmrepro.gpu.ranges import RangeProfiler, Reading
-from gemmrepro.measure.checks.counters import UNITS
 from gemmrepro.measure.profiler import LAUNCH
+from gemmrepro.recordings.sweeps import UNITS
 
 TIME, BYTES, RATE, SHARE = "gpu__time_duration.sum", "dram__bytes.sum", "dram__bytes.sum.per_second", "a__share.pct"
 COUNTS = {TIME: ("nanosecond", 5e3), BYTES: ("byte", 7e6), RATE: ("byte/second", 1.4e12), SHARE: ("percent", 50.5)}

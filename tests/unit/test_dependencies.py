@@ -1,4 +1,4 @@
-"""What a stage's code hash covers, and what changes it."""
+"""What the hashes of code cover, and what changes them: by module for rules, by definition for keys."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def forget() -> None:
     """As in a new process, nothing is parsed yet."""
-    for cached in (dependencies.contents, dependencies.imports, dependencies._needed, dependencies._is_ours):
-        cached.cache_clear()
-    for cached in (trees.parse, trees.text, trees.definitions):
-        cached.cache_clear()
+    for module in (dependencies, trees):
+        for function in vars(module).values():
+            if hasattr(function, "cache_clear"):
+                function.cache_clear()
 
 
 def test_a_helper_three_imports_away_is_reached_and_its_neighbours_are_not(package: Path) -> None:
@@ -116,15 +116,54 @@ def test_packages_may_be_left_out_or_alone_count(package: Path) -> None:
     }
 
 
-def test_every_stage_of_the_workflow_reaches_what_it_runs() -> None:
-    assert "gemmrepro.core.files:write_atomic" in reached("gemmrepro.build.stage")
-    assert not [name for name in reached("gemmrepro.build.stage") if name.startswith("gemmrepro.paper")]
-    assert not [name for name in reached("gemmrepro.figures.stage") if name.startswith("gemmrepro.blas")]
+@pytest.mark.parametrize(
+    ("file", "old", "new", "changes"),
+    [
+        ("low/deep.py", "LIMIT += 1", "LIMIT += 2", True),
+        ("low/deep.py", "OTHER = 2", "OTHER = 3", True),
+        ("low/__init__.py", "OTHER", "OTHER as ANOTHER", True),
+        ("low/late.py", "VALUE = 5", "VALUE: 'at least 4' = 5", True),
+        ("spawned.py", "return 0", "return 1", True),
+        ("apart.py", "1", "2", False),
+        ("middle.py", "def work", "# a comment\ndef work", False),
+        ("middle.py", "def work(x):\n", "def work(x):\n    '''A docstring.'''\n", False),
+        ("middle.py", "helper(x)", "(helper(x))", False),
+    ],
+)
+def test_an_edit_changes_the_hash_of_every_stage_that_imports_its_module(
+    package: Path, file: str, old: str, new: str, changes: bool
+) -> None:
+    (package / "apart.py").write_text("ALONE = 1\n")
+    before = dependencies.modules_hash("gemmrepro.stage")
+    text = (package / file).read_text()
+    assert old in text
+    (package / file).write_text(text.replace(old, new))
+    forget()
+    assert (dependencies.modules_hash("gemmrepro.stage") != before) is changes
+
+
+def test_a_stage_without_a_module_does_not_count_what_only_that_imports(package: Path) -> None:
+    without = frozenset({"gemmrepro.low"})
+    before = dependencies.modules_hash("gemmrepro.stage", without=without)
+    (package / "spawned.py").write_text("")
+    forget()
+    assert dependencies.modules_hash("gemmrepro.stage", without=without) == before
+
+
+def test_a_file_outside_the_library_counts_with_what_it_imports(package: Path, tmp_path: Path) -> None:
+    path = tmp_path / "experiments.py"
+    path.write_text("from gemmrepro.low import face\n")
+    before = dependencies.modules_hash(path)
+    (package / "low/face.py").write_text("SIZE = 4\n")
+    forget()
+    assert dependencies.modules_hash(path) != before
 
 
 def test_an_unknown_module_is_no_stage() -> None:
     with pytest.raises(ValueError, match=r"no module gemmrepro\.nonesuch"):
         dependencies.code_hash("gemmrepro.nonesuch")
+    with pytest.raises(ValueError, match=r"no module gemmrepro\.nonesuch"):
+        dependencies.modules_hash("gemmrepro.nonesuch")
 
 
 BEFORE = '''

@@ -13,7 +13,7 @@ from gemmrepro.experiments import Column
 from gemmrepro.judge import carrying, claims, experiments
 from gemmrepro.judge.ceilings import measured_ceiling, of_operation
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
-from gemmrepro.judge.metrics import METRICS, loads, rows, shared_memory
+from gemmrepro.judge.metrics import METRICS, rows
 from gemmrepro.judge.metrics.base import carried_over, expected
 from gemmrepro.registry.chips import Rate
 
@@ -210,26 +210,6 @@ def test_a_counter_is_of_its_kernel_toolkit_metric_and_size(tmp_path):
         failed.counter("k", 4096, "m", "cuda13", "byte")
 
 
-def test_loads_are_counted_by_thread_and_step_of_k(tmp_path):
-    """A warp's instruction counts for its 32 threads; n^2 outputs take n steps each."""
-    rows = [counter(loads.LOADS_COUNTER, value=2.0 * 4096**3 / 32, unit="inst")]
-    given = Evidence(SimpleNamespace(counters=pd.DataFrame(rows), family="f"), {}, tmp_path)
-    one = loads._of_kernel(given, "k", 4096, "cuda13")
-    assert (one.value, one.unit, one.label) == (pytest.approx(2.0), "K", "k, 4096, cuda13, counted")
-    with pytest.raises(NotMeasured, match="and there is no build record of k by cuda12"):
-        loads._of_kernel(given, "k", 4096, "cuda12")
-
-
-def test_a_main_loop_without_loads_or_multiply_adds_shows_nothing():
-    def uncounted(*_):
-        raise NotMeasured("nothing was counted")
-
-    record = SimpleNamespace(archs={"sm_90": SimpleNamespace(hot_loop="FFMA R0 ;")})
-    given = SimpleNamespace(counter=uncounted, build=lambda *_: record, measured=SimpleNamespace(arch="sm_90"))
-    with pytest.raises(NotMeasured, match="nothing was counted, and the main loop in the machine code of k"):
-        loads._of_kernel(given, "k", 4096, "cuda13")
-
-
 def test_an_experiment_that_was_not_run_supports_nothing():
     claim = next(one for one in claims.load(("pytorch",)) if one.metric == "experiment")
     with pytest.raises(NotMeasured, match=f"the experiment {claim.compute['experiment']} was not run"):
@@ -251,7 +231,7 @@ def test_a_figure_is_text_with_the_articles_digits_or_none_at_all():
 
 def shared(**more: object) -> SimpleNamespace:
     row = {"unit": "GFLOP/s", "value": 1.0}
-    usual = {"transfer": {"kind": "share", "of": "fp32"}, "published": (row,), "partly": {}, "of_two": False}
+    usual = {"transfer": {"kind": "share", "of": "fp32"}, "published": (row,), "same_side": False, "of_two": False}
     return SimpleNamespace(**{**usual, "hardware": "NVIDIA A6000", "id": "f.x", **more})
 
 
@@ -262,7 +242,7 @@ def shared(**more: object) -> SimpleNamespace:
         (shared(published=()), [("published", "only a published value carries over by rates")]),
         (shared(of_two=True), [("transfer", "a quotient of two rows has no share of one rate; use the kind model")]),
         (shared(hardware="Card X"), [("transfer", "chips.yaml has no chip that published.csv calls 'Card X'")]),
-        (shared(partly={"same_side_of": 1}), [("partly.same_side_of", "has no meaning for a share")]),
+        (shared(same_side=True), [("same_side_of", "has no meaning for a share")]),
         (shared(transfer={"kind": "ratio"}), []),
     ],
 )
@@ -316,17 +296,10 @@ def test_a_whole_number_that_was_calculated_is_shown_with_all_its_digits(number,
     value = Value("n", number, number, number, "count", ())
     readings = SimpleNamespace(judged=SimpleNamespace(value=value))
     verdict = SimpleNamespace(reason="as stated")
-    text = METRICS["calculated"].explain(SimpleNamespace(tolerance=None), readings, verdict, None)
+    text = METRICS["calculated"].explain(
+        SimpleNamespace(tolerance=None, metric="calculated", compute={}), readings, verdict, None
+    )
     assert text == f"{words}as stated. No GPU was used."
-
-
-def test_a_block_needs_the_shared_memory_of_the_architecture_that_needs_most():
-    """Static shared memory is the compilers' and may differ between architectures; the dynamic part is the launch's."""
-    archs = {name: SimpleNamespace(shared_bytes=size) for name, size in (("sm_80", 100), ("sm_90", 300))}
-    found = SimpleNamespace(build=lambda kernel, toolkit: SimpleNamespace(archs=archs if toolkit == "cuda13" else {}))
-    assert shared_memory.shared_bytes(found, "ladder.naive", 1024, "cuda13") == 300
-    with pytest.raises(NotMeasured, match=r"there is no build record of ladder\.naive by cuda12"):
-        shared_memory.shared_bytes(found, "ladder.naive", 1024, "cuda12")
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,7 @@ from gemmrepro.figures import catalogue, declared, kit, ladder, paper, slim, sta
 from gemmrepro.figures.inputs import Inputs, interval
 from gemmrepro.figures.ladder import SIZES
 from gemmrepro.judge import ceilings, claims
-from gemmrepro.measure.regimes import rows as regime_rows
-from gemmrepro.measure.rows import BEYOND, ENOUGH, load
+from gemmrepro.measure.rows import BEYOND, ENOUGH, load, load_regimes
 from gemmrepro.paper.claims import ClaimView, MeasuredView, VerdictsView
 from gemmrepro.registry import ladders
 
@@ -41,8 +40,8 @@ FAMILIES = [name for name in registry.family_names() if catalogue.painters(name)
 def judged(name: str, article: str, verdict: str, over: float) -> ClaimView:
     """A claim that was judged at `over` times the published value."""
     value = MeasuredView(over, "ratio", over, over, (), "")
-    rest = {"covered_by": None, "correction": None, "kernels": (), "published": (), "judged_on": None}
-    words = dict.fromkeys(("where", "statement", "transfer", "transfer_reason", "explanation", "command"), "")
+    rest = {"correction": None, "kernels": (), "published": (), "judged_on": None}
+    words = dict.fromkeys(("where", "statement", "transfer", "transfer_reason", "explanation"), "")
     about = {"family": article, "article": article, "register": "article", "way": "measured", "verdict": verdict}
     return ClaimView(id=name, judged=(value,), expected=1.0, tolerance=0.1, **about, **rest, **words)
 
@@ -66,7 +65,7 @@ def inputs(tmp_path_factory) -> Inputs:
     return Inputs(
         {name: load(RECORDED, name) for name in names},
         {name: results.load(folder, name) for name in names},
-        {name: regime_rows.load(folder / "regimes", name) for name in names},
+        {name: load_regimes(folder / "regimes", name) for name in names},
         verdicts(),
         {claim.id: claim.value for claim in claims.load()},
     )

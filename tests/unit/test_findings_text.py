@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,44 @@ def test_every_number_is_a_cell_of_the_recording(path: Path) -> None:
     assert found and "{" not in found.text and "\ue000" not in found.text
     bare = re.sub(r"\{[^{}]+\}", "", path.read_text())
     assert re.findall(r"\d\.\d+\s(?:of|times)\b|\d\s(?:[GT]FLOP|TB)/s", bare) == [], "a number without a reference"
+
+
+def documented(name: str) -> Iterator[tuple[str, list[str]]]:
+    """The rows of the findings in README.md or docs/findings.md, and the cells that their comments name."""
+    (table,) = re.findall(
+        r"^\| \| published \| H200 .*\n\|.*\n((?:\|.*\n)+)", (paths.ROOT / name).read_text(), re.MULTILINE
+    )
+    for line in table.splitlines():
+        text, _, comment = line.partition(" <!-- ")
+        yield re.sub(r"(level|rung|CUDA) [\d.]+", "", text), comment.removesuffix(" --> |").split("; ")
+
+
+def of_documents(reference: str) -> findings.Number:
+    """The number of a cell; one of an experiment or in print is preceded by its family."""
+    found = re.fullmatch(r"(?:(\w+): )?(.*)", reference)
+    assert found
+    return number(found[2], found[1] or "", {})
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/findings.md"])
+def test_each_number_of_the_documents_is_the_cell_that_its_row_names_as_the_report_prints_it(name: str) -> None:
+    rows = list(documented(name))
+    assert len(rows) >= 12
+    for text, references in rows:
+        cells = [of_documents(each).text for each in references]
+        assert re.findall(r"\d+\.\d+(?:e-?\d+)?", text) == [cell for cell in cells if "." in cell], text
+        assert all(re.search(rf"\b{re.escape(cell)}\b", text) for cell in cells), text
+
+
+def test_what_readme_says_is_a_finding_and_the_library_has_its_release() -> None:
+    found = {each for _, references in documented("docs/findings.md") for each in references}
+    assert {each for _, references in documented("README.md") for each in references} <= found
+    libraries = [load(RECORDED, path.parent.name).run.get("libraries") or {} for path in FILES]
+    releases = {each["cuBLAS"] for each in libraries if "cuBLAS" in each}
+    for path in (paths.ROOT / "README.md", paths.ROOT / "docs/findings.md", *FILES):
+        text = path.read_text()
+        assert set(re.findall(r"cuBLAS (?:is release )?(\d+\.\d[.\d]*\d)", text)) <= releases, path
+        assert "of cuBLAS" not in text or any(release in text for release in releases), path
 
 
 def test_a_number_leads_to_the_row_that_the_report_shows() -> None:

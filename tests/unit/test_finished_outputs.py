@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 from collections.abc import Callable
@@ -10,208 +9,122 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.host.finished_outputs import NAME, FinishedOutputs
+from gemmrepro.host.finished_outputs import NOTES, check, note
+from gemmrepro.host.job_records import record_path, records
 from gemmrepro.host.sif import HEADER
 
-BEFORE, AFTER = "the boot of the run", "the boot after it"
 TEXT = b'{"a": [1, 2, 3]}\n' * 50
-ROWS, SVG, PAGE = "results/measure/ladder/summary.csv", "results/figures/ladder/a.svg", "reports/kernels"
+ROWS, SVG, NARROW, PAGES = "results/rows.csv", "results/a.svg", "results/a.narrow.svg", "reports/kernels"
+PAGE = f"{PAGES}/naive.html"
+IMAGE = "resources/images/report.sif"
 
 
-def mark(folder: Path, kind: str, name: str) -> Path:
-    """Snakemake's file about an output."""
-    return folder / ".snakemake" / kind / base64.urlsafe_b64encode(name.encode()).decode()
-
-
-def finish(folder: Path, name: str, data: bytes = TEXT) -> None:
+def finish(folder: Path, name: str, rule: str, *inputs: str, data: bytes = TEXT) -> None:
     """Leave an output and Snakemake's record of it, as a finished job does."""
-    path = folder / name
-    if name == PAGE:
-        path = path / "naive.html"
+    path = folder / (PAGE if name == PAGES else name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
-    record = mark(folder, "metadata", name)
+    record = record_path(name, folder)
     record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps({"rule": "measure", "incomplete": False}))
+    record.write_text(json.dumps({"rule": rule, "input": inputs}))
 
 
-def outputs(folder: Path, boot: str = BEFORE) -> FinishedOutputs:
-    return FinishedOutputs(folder / ".snakemake", boot)
+def marks(folder: Path) -> set[str]:
+    return set(records(folder, "incomplete"))
 
 
 @pytest.fixture
-def finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder after a run whose guard noted its three outputs."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / ".snakemake/incomplete").mkdir(parents=True)
-    run = outputs(tmp_path)
-    assert run.check() == []
-    for name in (ROWS, SVG, PAGE):
-        finish(tmp_path, name)
-    run.add()
+def finished(tmp_path: Path) -> Path:
+    """A working folder whose guard noted the outputs of three jobs, of which the second and third read the first's."""
+    finish(tmp_path, ROWS, "measure")
+    finish(tmp_path, SVG, "figures", ROWS)
+    finish(tmp_path, NARROW, "figures", ROWS)
+    finish(tmp_path, PAGES, "report", ROWS, SVG)
+    note(tmp_path)
     return tmp_path
 
 
-def flipped(data: bytes) -> bytes:
-    return data[:100] + bytes([data[100] ^ 1]) + data[101:]
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "emptied": lambda data: b"",
+    "halved": lambda data: data[: len(data) // 2],
+    "zeros": lambda data: bytes(len(data)),
+    "a bit": lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
+    "longer": lambda data: data + data,
+}
 
 
-def longer(data: bytes) -> bytes:
-    return data + data
-
-
-def emptied(data: bytes) -> bytes:
-    return b""
-
-
-def halved(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-def zeros(data: bytes) -> bytes:
-    return bytes(len(data))
-
-
-DAMAGE = (emptied, halved, zeros, flipped, longer)
-
-
-@pytest.mark.parametrize("name", [ROWS, f"{PAGE}/naive.html"])
-@pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("boot", [BEFORE, AFTER])
+@pytest.mark.parametrize(("name", "marked"), [(ROWS, ROWS), (PAGE, PAGES)])
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_output_is_named_once_and_made_again(
-    finished: Path, damage: Callable[[bytes], bytes], name: str, boot: str
+    finished: Path, damage: Callable[[bytes], bytes], name: str, marked: str
 ) -> None:
-    path = finished / name
-    path.write_bytes(damage(path.read_bytes()))
-    said = [sentence for sentence in outputs(finished, boot).check() if "restarted" not in sentence]
-    assert len(said) == 1 and name in said[0] and said[0].endswith("it is made again.")
-    assert mark(finished, "incomplete", PAGE if PAGE in name else ROWS).exists()
-    assert not mark(finished, "incomplete", SVG).exists()
-    assert outputs(finished, boot).check() == []
+    (finished / name).write_bytes(damage(TEXT))
+    assert check(finished) == [f"{name} was edited or damaged since its job wrote it; it is made again."]
+    assert marks(finished) == {marked}
+    assert check(finished) == []
 
 
-def test_untouched_outputs_are_right(finished: Path) -> None:
-    assert outputs(finished).check() == []
-    assert list((finished / ".snakemake/incomplete").iterdir()) == []
-
-
-def test_after_a_restart_content_counts_where_size_and_time_agree(finished: Path) -> None:
-    path = finished / ROWS
-    status = path.stat()
-    path.write_bytes(zeros(path.read_bytes()))
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert outputs(finished).check() == []  # what a power cut does, and no editor
-    restarted, differs = outputs(finished, AFTER).check()
-    assert "restarted" in restarted and ROWS in differs
-
-
-def test_what_was_made_just_before_a_power_cut_is_made_again(finished: Path) -> None:
-    finish(finished, "results/verdicts.json", b"")
-    said = outputs(finished, AFTER).check()
-    assert any("results/verdicts.json was made just before the machine stopped" in sentence for sentence in said)
-    assert mark(finished, "incomplete", "results/verdicts.json").exists()
-
-
-def test_what_a_killed_guard_did_not_note_is_taken_as_it_is(finished: Path) -> None:
-    finish(finished, "results/verdicts.json")
-    assert outputs(finished).check() == []
-    (finished / "results/verdicts.json").write_bytes(b"")
-    assert "results/verdicts.json was cut short, to 0 of 850 bytes" in outputs(finished).check()[0]
-
-
-def test_a_file_that_a_power_cut_took_is_made_again_and_a_deleted_one_is_not(finished: Path) -> None:
-    (finished / ROWS).unlink()
-    assert outputs(finished).check() == []
-    (finished / SVG).unlink()
-    mark(finished, "metadata", SVG).unlink()
-    said = outputs(finished, AFTER).check()
-    assert f"{SVG} was lost when the machine stopped; it is made again." in said
-    assert mark(finished, "incomplete", SVG).exists() and not mark(finished, "incomplete", ROWS).exists()
-
-
-@pytest.mark.parametrize("damage", [emptied, halved, zeros])
-def test_a_damaged_record_of_snakemakes_has_the_output_made_again(
-    finished: Path, damage: Callable[[bytes], bytes]
+@pytest.mark.parametrize(("name", "marked"), [(ROWS, {SVG, NARROW, PAGES}), (SVG, {NARROW, PAGES})])
+def test_a_deleted_output_is_made_again_for_what_reads_it_and_with_what_its_job_made(
+    finished: Path, name: str, marked: set[str]
 ) -> None:
-    record = mark(finished, "metadata", ROWS)
-    record.write_bytes(damage(record.read_bytes()))
-    assert outputs(finished).check() == [f"Snakemake's record of {ROWS} is damaged; it is made again."]
-    assert mark(finished, "incomplete", ROWS).exists() and not record.exists()
+    """Snakemake takes marks of files that exist alone."""
+    (finished / name).unlink()
+    assert check(finished) == [f"{name} was deleted; it is made again."]
+    assert marks(finished) - {name} == marked
 
 
-@pytest.mark.parametrize("damage", [emptied, halved, zeros])
-def test_a_damaged_journal_is_begun_again(finished: Path, damage: Callable[[bytes], bytes]) -> None:
-    journal = finished / ".snakemake" / NAME
-    journal.write_bytes(damage(journal.read_bytes()))
-    assert outputs(finished).check() == []
-    (finished / SVG).write_bytes(b"")
-    assert len(outputs(finished).check()) == 1
-
-
-def test_a_copy_with_new_times_is_right_if_its_content_is(finished: Path) -> None:
-    for path in finished.rglob("*"):
-        os.utime(path)
-    assert outputs(finished).check() == []
-    for path in finished.rglob("*"):
+def test_a_finished_run_and_a_copy_with_other_times_are_right(finished: Path) -> None:
+    assert check(finished) == []
+    for path in (finished / "results").iterdir():
         os.utime(path, (1, 1))
-    said = outputs(finished, AFTER).check()
-    assert len(said) == 1 and "restarted" in said[0]
+    assert check(finished) == [] and marks(finished) == set()
 
 
-def test_an_output_that_is_made_again_is_noted_again(finished: Path) -> None:
-    run = outputs(finished)
-    finish(finished, ROWS, b"other rows\n")
-    run.add()
-    assert outputs(finished, AFTER).check()[1:] == []
+def test_an_output_that_is_made_again_or_touched_by_snakemake_is_noted_again(finished: Path) -> None:
+    finish(finished, ROWS, "measure", data=b"other rows\n")
+    assert check(finished) == []
+    note(finished)
+    (finished / ROWS).write_bytes(TEXT)
+    assert len(check(finished)) == 1
 
 
-def test_outputs_of_a_job_that_was_interrupted_are_snakemakes_business(finished: Path) -> None:
-    mark(finished, "incomplete", ROWS).write_text("{}")
-    (finished / ROWS).unlink()
-    assert outputs(finished).check() == []
+def test_outputs_of_a_job_at_work_are_noted_when_it_has_ended(finished: Path) -> None:
+    finish(finished, "results/late.csv", "measure")
+    mark = record_path("results/late.csv", finished, "incomplete")
+    mark.parent.mkdir()
+    mark.touch()
+    note(finished)
+    assert "results/late.csv" not in json.loads((finished / NOTES).read_text())
+    mark.unlink()
+    note(finished)
+    assert "results/late.csv" in json.loads((finished / NOTES).read_text())
 
 
-IMAGE, LOCK = "resources/images/report.sif", "resources/images/report.lock.json"
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_damaged_notes_are_begun_again(finished: Path, damage: Callable[[bytes], bytes]) -> None:
+    notes = finished / NOTES
+    notes.write_bytes(damage(notes.read_bytes()))
+    check(finished)
+    note(finished)
+    (finished / ROWS).write_bytes(b"")
+    assert len(check(finished)) == 1
 
 
-def bring(folder: Path, damaged: str = "", damage: Callable[[bytes], bytes] = bytes) -> None:
-    """Leave an image and its lock as a copy from elsewhere does, without a record of Snakemake's."""
-    data = b"\xff" * 5000
-    header = HEADER.pack(b"SIF_MAGIC\0", HEADER.size, len(data))
-    (folder / IMAGE).parent.mkdir(parents=True)
-    for name, whole in ((IMAGE, header + data), (LOCK, TEXT.splitlines()[0])):
-        (folder / name).write_bytes(damage(whole) if name == damaged else whole)
-
-
-def test_an_image_that_was_brought_along_is_taken_if_it_is_whole(finished: Path) -> None:
-    bring(finished)
-    (finished / "resources/images/.base-bookworm.lock").touch()
-    assert outputs(finished).check() == [] and outputs(finished, AFTER).check()[1:] == []
-
-
-@pytest.mark.parametrize("name", [IMAGE, LOCK])
-@pytest.mark.parametrize("damage", [emptied, halved, zeros])
-def test_an_image_that_was_brought_along_damaged_is_made_again(
-    finished: Path, name: str, damage: Callable[[bytes], bytes]
-) -> None:
-    bring(finished, name, damage)
-    assert outputs(finished).check() == [f"{name} is cut short or damaged; it is made again."]
-    assert mark(finished, "incomplete", name).exists()
-    assert outputs(finished).check() == []
+@pytest.mark.parametrize("damage", [bytes, *DAMAGE.values()], ids=["whole", *DAMAGE])
+def test_an_image_is_as_long_as_its_header_says(finished: Path, damage: Callable[[bytes], bytes]) -> None:
+    """Also one that was brought along, without a record of Snakemake's."""
+    content = b"\xff" * 5000
+    whole = HEADER.pack(b"SIF_MAGIC\0", HEADER.size, len(content)) + content
+    (finished / IMAGE).parent.mkdir(parents=True)
+    (finished / IMAGE).write_bytes(damage(whole))
+    spoilt = damage in (DAMAGE["emptied"], DAMAGE["halved"], DAMAGE["zeros"])
+    assert check(finished) == ([f"{IMAGE} is cut short or damaged; it is made again."] if spoilt else [])
+    assert marks(finished) == ({IMAGE} if spoilt else set())
+    assert check(finished) == []
 
 
 def test_a_long_name_is_stored_in_pieces_as_snakemake_stores_it(finished: Path) -> None:
     name = f"results/{'x' * 200}/rows.csv"
-    text = base64.urlsafe_b64encode(name.encode()).decode()
-    assert len(text) > 254
-    record = finished / ".snakemake/metadata" / f"@{text[:254]}" / text[254:]
-    record.parent.mkdir()
-    record.write_text("{}")
-    (finished / name).parent.mkdir()
-    (finished / name).write_bytes(TEXT)
-    assert outputs(finished).check() == []
-    (finished / name).unlink()
-    record.unlink()
-    record.parent.rmdir()
-    assert name in outputs(finished, AFTER).check()[1]
-    assert (finished / ".snakemake/incomplete" / f"@{text[:254]}" / text[254:]).exists()
+    finish(finished, name, "measure")
+    assert record_path(name, finished).parent.name.startswith("@") and name in records(finished)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
 import fp8_grid
+import hopper_grid
 import numpy as np
 import pytest
 
@@ -104,10 +104,7 @@ PLANTS = [
 def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int], tmp_path: Path) -> None:
     name, what, pattern, replacement, which = plant
     kernel = registry.kernel(f"fp8.{name}")
-    source = kernel.source_path.read_text()
-    found = list(re.finditer(pattern, source))
-    assert len(found) > which, f"the source no longer has {pattern}"
-    planted = source[: found[which].start()] + replacement + source[found[which].end() :]
+    planted = hopper_grid.with_plant(kernel.source_path.read_text(), pattern, replacement, which)
     entry, maps = entries(kernel)[-1 if "of 192" in what else 0]
     program = fp8_grid.compile_model(kernel, planted, tmp_path / "planted", entry, maps)
     case = CASES[0] if "zeros" in what else LONG

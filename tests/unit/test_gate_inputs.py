@@ -20,7 +20,7 @@ from gemmrepro.gates.gemm_cases import (
     large_cases,
 )
 from gemmrepro.gates.vectors import KINDS, chain, gate_ids, gate_values, judge_sum
-from gemmrepro.measure.checks.follows import close
+from gemmrepro.measure.recording import close
 from gemmrepro.operations import Shape
 
 SHAPE = Shape(60, 50, 40)

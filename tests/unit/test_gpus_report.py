@@ -12,14 +12,13 @@ import pytest
 from synthetic import World
 from test_report import Page, call, verdicts
 
-from gemmrepro.measure.regimes import spread
-from gemmrepro.measure.regimes.columns import POINT
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.rows import load
+from gemmrepro.measure.columns import REGIME_POINT
+from gemmrepro.measure.rows import Regimes, load
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.gpus import Gpu, SideBySide, level, read_others, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.text import MARKS, number
+from gemmrepro.recordings import takes
 
 FAMILIES = ("ladder", "ceilings")
 
@@ -116,17 +115,17 @@ def test_the_page_has_a_column_for_each_gpu(two):
 
 
 def test_cards_of_one_model_are_shown_by_their_takes():
-    def take(card: str, time: float) -> spread.Take:
+    def take(card: str, time: float) -> takes.TakeRows:
         rows = [
-            {**dict.fromkeys(POINT, "x"), "kernel": name, "n": "4096", "regime": "sustained"}
+            {**dict.fromkeys(REGIME_POINT, "x"), "kernel": name, "n": "4096", "regime": "sustained"}
             | {"median_us": str(scale * time), "ratio": ratio, "build_key": "0"}
             for name, scale, ratio in (("cublas.gemm", 2.0, ""), ("hopper.by_size", 1.0, "2"))
         ]
-        return spread.Take.of({"gpu": {"card": card}}, rows)
+        return {"gpu": {"card": card}}, rows
 
-    assert spread.by_card([take("a", 100.0), take("a", 101.0)]) == {}
-    takes = [take("a", 100.0), take("a", 102.0), take("b", 111.1)]
-    run = json.loads(json.dumps({"by_card": spread.by_card(takes), **spread.summary(takes)}))
+    assert takes.agreement([take("a", 100.0), take("a", 101.0)])["by_card"] == {}
+    found = [take("a", 100.0), take("a", 102.0), take("b", 111.1)]
+    run = json.loads(json.dumps(takes.agreement(found)))
     shown = side_by_side(
         Gpu("One GPU", {}, VerdictsView((), "One GPU", "none", {})),
         [],

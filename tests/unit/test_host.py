@@ -10,8 +10,8 @@ import pytest
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import slots
 from gemmrepro.host import target
-from gemmrepro.host.encoding import check_encoding
 from gemmrepro.host.gpu_probe import HostGpu, find_gpus
+from gemmrepro.host.places import check_encoding
 from gemmrepro.host.target import VARIABLE
 
 GPU = HostGpu("NVIDIA H200", 90, "GPU-1")

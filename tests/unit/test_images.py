@@ -20,7 +20,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host import bases, builders, cleaning, containers, images, inventory, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
-from gemmrepro.host.containers import all_capabilities, container_environment
+from gemmrepro.host.containers import container_environment
 from gemmrepro.host.sources import LOCK
 from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, remove_tree, run, workspace
 
@@ -40,71 +40,70 @@ def recipe_text(base: str = "debian:12-slim", copy: str = "requirements.txt") ->
     return f"ARG BASE={base}\nFROM ${{BASE}}\nCOPY {copy} /opt/\nRUN true\n"
 
 
+OK, NO_ENGINE = "exit 0", "echo Cannot connect to the Docker daemon >&2; exit 1"
+DENIED, FULL = "000001fffeffffff", "000001ffffffffff"
+"""Capabilities: all but CAP_SYS_RESOURCE, and all."""
+
+
+def proc(folder: Path, capabilities: str) -> Path:
+    """What /proc says of a process with these capabilities."""
+    (folder / "self").mkdir(parents=True)
+    (folder / "sys" / "kernel").mkdir(parents=True)
+    (folder / "self" / "status").write_text(f"Name:\tx\nCapEff:\t{capabilities}\n")
+    (folder / "sys" / "kernel" / "cap_last_cap").write_text("40\n")
+    return folder
+
+
 class TestBuilder:
-    def test_a_client_without_its_engine_is_passed_over(self, tmp_path):
-        program(tmp_path, "docker", "echo Cannot connect to the Docker daemon >&2; exit 1")
-        program(tmp_path, "podman", "exit 0")
-        assert find_builder(str(tmp_path)) == "podman"
+    @pytest.mark.parametrize(
+        ("programs", "found", "said"),
+        [
+            (dict.fromkeys(BUILDERS, OK), "docker", ""),
+            ({"docker": NO_ENGINE, "podman": OK}, "podman", "docker does not work (Cannot connect to the Docker"),
+            ({"docker": '[ "$1" = info ]', "buildah": OK}, "buildah", "with buildah: docker has no buildx"),
+            ({"docker": NO_ENGINE}, None, "(Cannot connect to the Docker daemon); podman is not installed; buildah is"),
+        ],
+    )
+    def test_the_first_that_works_is_used_and_what_is_passed_over_is_said(
+        self, tmp_path, capsys, programs, found, said
+    ):
+        for name, script in programs.items():
+            program(tmp_path, name, script)
+        if found:
+            assert find_builder(str(tmp_path)) == found and said in capsys.readouterr().err
+        else:
+            with pytest.raises(UserError) as error:
+                find_builder(str(tmp_path))
+            assert said in str(error.value) and "apt-get install buildah" in str(error.value)
 
-    def test_docker_that_answers_comes_first(self, tmp_path):
-        for name in BUILDERS:
-            program(tmp_path, name, "exit 0")
-        assert find_builder(str(tmp_path)) == "docker"
+    @pytest.mark.parametrize(
+        ("builder", "capabilities", "hard", "limits"),
+        [
+            ("podman", DENIED, 20000, (20000, 20000)),
+            ("buildah", DENIED, 20000, (20000, 20000)),
+            ("buildah", "0", builders.resource.RLIM_INFINITY, (1048576, 32768)),
+            ("buildah", FULL, 20000, None),
+            ("docker", DENIED, 20000, None),
+        ],
+    )
+    def test_a_build_stays_within_hard_limits_that_it_may_not_raise(
+        self, tmp_path, monkeypatch, builder, capabilities, hard, limits
+    ):
+        monkeypatch.setattr(builders.resource, "getrlimit", lambda number: (1024, hard))
+        expected = [f"--ulimit={name}={n}:{n}" for name, n in zip(("nofile", "nproc"), limits or (), strict=False)]
+        assert builders.limit_options(builder, proc(tmp_path, capabilities)) == expected
 
-    def test_docker_without_buildx_is_passed_over_and_said(self, tmp_path, capsys):
-        program(tmp_path, "docker", '[ "$1" = info ]')
-        program(tmp_path, "buildah", "exit 0")
-        assert find_builder(str(tmp_path)) == "buildah"
-        assert "Building with buildah: docker has no buildx" in capsys.readouterr().err
-
-    def test_none_says_why_each_does_not_do(self, tmp_path):
-        program(tmp_path, "docker", "echo 'Cannot connect to the Docker daemon' >&2; exit 1")
-        with pytest.raises(UserError) as error:
-            find_builder(str(tmp_path))
-        assert "docker does not work (Cannot connect to the Docker daemon)" in str(error.value)
-        assert "podman is not installed" in str(error.value)
-        assert "apt-get install buildah" in str(error.value)
-
-
-class TestLimits:
-    def proc(self, folder: Path, capabilities: str) -> Path:
-        (folder / "self").mkdir(parents=True)
-        (folder / "self" / "status").write_text(f"CapEff:\t{capabilities}\n")
-        return folder
-
-    @pytest.mark.parametrize("builder", ["podman", "buildah"])
-    def test_a_build_stays_within_hard_limits_that_it_may_not_raise(self, tmp_path, builder, monkeypatch):
-        monkeypatch.setattr(builders.resource, "getrlimit", lambda number: (1024, 20000))
-        proc = self.proc(tmp_path / "denied", "000001fffeffffff")  # all but CAP_SYS_RESOURCE
-        assert builders.limit_options(builder, proc) == ["--ulimit=nofile=20000:20000", "--ulimit=nproc=20000:20000"]
-
-    def test_elsewhere_the_builders_defaults_stay(self, tmp_path):
-        proc = self.proc(tmp_path / "full", "000001ffffffffff")
-        assert builders.limit_options("buildah", proc) == []
-        assert builders.limit_options("docker", self.proc(tmp_path / "denied", "000001fffeffffff")) == []
-
-    def test_unlimited_stays_at_what_builders_ask_for(self, tmp_path, monkeypatch):
-        unlimited = builders.resource.RLIM_INFINITY
-        monkeypatch.setattr(builders.resource, "getrlimit", lambda number: (unlimited, unlimited))
-        options = builders.limit_options("buildah", self.proc(tmp_path, "0"))
-        assert options == ["--ulimit=nofile=1048576:1048576", "--ulimit=nproc=32768:32768"]
-
-
-class TestStorage:
-    def work(self, folder: Path) -> Workspace:
-        return Workspace(folder, {}, -1, 0)
-
-    @pytest.mark.parametrize("builder", ["podman", "buildah"])
-    def test_it_is_the_builds_own(self, tmp_path, builder):
-        work = self.work(tmp_path)
-        assert builders.builder_command(builder, work)[:3] == [builder, "--root", str(tmp_path / "storage")]
-        assert work.environ["BUILDAH_ISOLATION"] == "chroot"
-
-    @pytest.mark.parametrize(("user", "driver"), [(0, ["--storage-driver", "vfs"]), (1000, [])])
-    def test_a_build_in_place_is_a_plain_folder(self, tmp_path, monkeypatch, user, driver):
+    @pytest.mark.parametrize(
+        ("builder", "user", "driver"),
+        [("podman", 0, []), ("buildah", 0, ["--storage-driver", "vfs"]), ("buildah", 1000, []), ("docker", 0, None)],
+    )
+    def test_storage_is_the_builds_own_and_in_place_a_plain_folder(self, tmp_path, monkeypatch, builder, user, driver):
         monkeypatch.setattr(os, "geteuid", lambda: user)
-        assert builders.builder_command("buildah", self.work(tmp_path))[5:] == driver
-        assert builders.builder_command("podman", self.work(tmp_path))[5:] == []
+        command = builders.builder_command(builder, Workspace(tmp_path, {}, -1, 0))
+        if driver is None:
+            assert command == ["docker"], "its engine's"
+        else:
+            assert command[:3] == [builder, "--root", str(tmp_path / "storage")] and command[5:] == driver
 
     def test_podmans_run_folder_has_a_short_path(self, tmp_path):
         with workspace(tmp_path / ("x" * 60), "report", os.environ) as work:
@@ -126,33 +125,16 @@ class TestStorage:
         remove_tree(tmp_path / "absent")
         assert tmp_path.stat().st_mode & 0o777 == 0o755
 
-    def test_dockers_is_its_engines(self, tmp_path):
-        assert builders.builder_command("docker", self.work(tmp_path)) == ["docker"]
-
 
 class TestContainerEnvironment:
-    def proc(self, folder: Path, capabilities: str) -> Path:
-        (folder / "self").mkdir(parents=True)
-        (folder / "sys" / "kernel").mkdir(parents=True)
-        (folder / "self" / "status").write_text(f"Name:\tx\nCapEff:\t{capabilities}\n")
-        (folder / "sys" / "kernel" / "cap_last_cap").write_text("40\n")
-        return folder
-
-    def test_root_without_a_capability_gives_up_privileges(self, tmp_path):
-        proc = self.proc(tmp_path / "proc", "000001fffeffffff")  # all but CAP_SYS_RESOURCE
-        assert not all_capabilities(proc)
-        assert container_environment({}, uid=0, proc=proc, dev=tmp_path)["APPTAINER_NO_PRIVS"] == "1"
-
-    def test_full_root_and_ordinary_users_keep_apptainers_defaults(self, tmp_path):
-        full = self.proc(tmp_path / "full", "000001ffffffffff")
-        assert "APPTAINER_NO_PRIVS" not in container_environment({}, uid=0, proc=full, dev=tmp_path)
-        none = self.proc(tmp_path / "none", "0000000000000000")
-        assert "APPTAINER_NO_PRIVS" not in container_environment({}, uid=1000, proc=none, dev=tmp_path)
+    @pytest.mark.parametrize(("user", "capabilities", "given_up"), [(0, DENIED, "1"), (0, FULL, None), (9, "0", None)])
+    def test_root_without_a_capability_gives_up_privileges(self, tmp_path, user, capabilities, given_up):
+        told = container_environment({}, uid=user, proc=proc(tmp_path / "proc", capabilities), dev=tmp_path)
+        assert told.get("APPTAINER_NO_PRIVS") == given_up
 
     def test_what_the_user_set_stays(self, tmp_path):
-        proc = self.proc(tmp_path / "proc", "0000000000000000")
         environ = {"APPTAINER_NO_PRIVS": "0", "APPTAINER_CACHEDIR": "/mine"}
-        added = container_environment(environ, uid=0, proc=proc, dev=tmp_path)
+        added = container_environment(environ, uid=0, proc=proc(tmp_path / "proc", "0"), dev=tmp_path)
         assert not added.keys() & environ.keys()
 
     def test_a_variable_of_the_users_counts_under_either_name(self, tmp_path):
@@ -505,41 +487,24 @@ rm -r "$last.d"
 
 
 class TestRun:
+    GONE = "Debian's mirror no longer has 1 of the locked packages, such as lib 1: set GEMMREPRO_SNAPSHOT"
+
     @pytest.mark.parametrize(
-        "said",
+        ("said", "kind", "answer"),
         [
-            "Err:1 http://mirror.example bookworm InRelease Temporary failure resolving 'mirror.example'",
-            "Failed to establish a new connection: [Errno 101] Network is unreachable",
+            ("Temporary failure resolving 'mirror.example'", NoNetwork, "resources/images"),
+            ("Failed to establish a new connection: Network is unreachable", NoNetwork, "resources/images"),
+            ("write x: No space left on device", DiskFull, "Free some space"),
+            (f"STEP 3: gemmrepro: {GONE}", UserError, f"^{GONE}$"),
+            ("STEP: stat /etc/hosts: no such file or directory", UserError, "touch /etc/hosts will do"),
+            ("no such thing", UserError, r"status 3(.|\n)*no such thing"),
         ],
     )
-    def test_no_network_is_one_clear_error(self, tmp_path, said):
-        with workspace(tmp_path, "x", os.environ) as work, pytest.raises(NoNetwork, match="resources/images"):
-            run(["sh", "-c", f'echo "{said}"; echo "E: Unable to locate package g++"; exit 100'], work)
-
-    def test_packages_that_are_gone_end_a_build_with_what_apt_locked_says(self, tmp_path):
-        gone = "Debian's mirror no longer has 1 of the locked packages, such as lib 1: set GEMMREPRO_SNAPSHOT"
-        with workspace(tmp_path, "x", os.environ) as work, pytest.raises(UserError, match=f"^{gone}$"):
-            run(["sh", "-c", 'echo "STEP 3: gemmrepro: $0"; echo "error: exit status 1"; exit 1', gone], work)
-
-    def test_a_builder_that_misses_etc_hosts_says_what_an_administrator_does(self, tmp_path):
-        said = "error building at STEP: stat /etc/hosts: no such file or directory"
-        with workspace(tmp_path, "x", os.environ) as work, pytest.raises(UserError, match="touch /etc/hosts will do"):
-            run(["sh", "-c", f"echo '{said}'; exit 125"], work)
-
-    def test_the_error_holds_what_the_tool_said(self, tmp_path):
-        with (
-            workspace(tmp_path, "x", os.environ) as work,
-            pytest.raises(UserError, match=r"status 3.*\n.*no such"),
-        ):
-            run(["sh", "-c", "echo no such thing >&2; exit 3"], work)
-
     @pytest.mark.parametrize("quiet", [True, False])
-    def test_a_full_disk_is_one_clear_error(self, tmp_path, quiet):
-        with (
-            workspace(tmp_path, "x", os.environ) as work,
-            pytest.raises(DiskFull, match="Free some space"),
-        ):
-            run(["sh", "-c", "echo 'write x: No space left on device' >&2; exit 1"], work, quiet=quiet)
+    def test_what_a_tool_complains_of_is_one_clear_error(self, tmp_path, said, kind, answer, quiet):
+        command = ["sh", "-c", 'echo "$0" >&2; echo "E: Unable to locate package g++" >&2; exit 3', said]
+        with workspace(tmp_path, "x", os.environ) as work, pytest.raises(kind, match=answer):
+            run(command, work, quiet=quiet)
 
     def test_a_tool_that_hangs_is_ended(self, tmp_path):
         """With what it started."""

@@ -19,8 +19,8 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.guarded import POISON_BITS
 from gemmrepro.gpu import device, dlpack, lock
 from gemmrepro.host.gpu_probe import find_gpus
-from gemmrepro.measure import compilation_check, compilations, just_in_time
-from gemmrepro.measure.compilation_check import Verdict
+from gemmrepro.measure import just_in_time
+from gemmrepro.measure.just_in_time import Verdict
 from gemmrepro.operands import Operands
 from gemmrepro.operations import counts
 
@@ -49,7 +49,7 @@ def test_results_are_compared_bit_for_bit_and_from_poisoned_memory():
         return lambda: output.__setitem__(..., written)
 
     def compare(other):
-        return compilations.difference({"one": writes(values), "other": other}, lambda: None, output, {})
+        return just_in_time.difference({"one": writes(values), "other": other}, lambda: None, output, {})
 
     assert compare(writes(values.copy())) == ""
     assert compare(writes(minus)) == "1 of 122400 elements differ between one and other"
@@ -67,16 +67,16 @@ def test_what_launches_hand_on_is_poisoned_too():
         output[...] = handed_on
 
     runs = {"ahead": ahead, "other": rests_on_the_other}
-    reason = compilations.difference(runs, lambda: None, output, {"slices": handed_on})
+    reason = just_in_time.difference(runs, lambda: None, output, {"slices": handed_on})
     assert reason == "6 of 6 elements differ between ahead and other"
 
 
 @pytest.mark.parametrize("kernel", COMPARED, ids=lambda kernel: kernel.id)
 def test_shapes_have_several_tiles_and_a_tail_and_every_launch_is_made_on_one(kernel):
-    shapes, seen = compilations.shapes_for(kernel), set()
+    shapes, seen = just_in_time.shapes_for(kernel), set()
     for shape in shapes:
         kernel.check(shape)
-        parts = compilations.launches_at(kernel, shape)
+        parts = just_in_time.launches_at(kernel, shape)
         seen |= {part.code.entry for part in parts}
         large = [part for part in parts if kernel.family == "cutile" or part.code.entry == kernel.code.entry]
         assert large and all(part.launch(shape).grid[0] > 1 for part in large)
@@ -87,14 +87,14 @@ def test_shapes_have_several_tiles_and_a_tail_and_every_launch_is_made_on_one(ke
 @pytest.mark.parametrize("kernel", COMPARED, ids=lambda kernel: kernel.id)
 def test_what_is_passed_is_what_the_binary_was_compiled_for(kernel):
     """Arrays of the element types and ranks that the specification promises, then its integers and constants."""
-    for shape in compilations.shapes_for(kernel):
+    for shape in just_in_time.shapes_for(kernel):
         operands = operands_of(kernel, shape)
         workspace = {
             name: np.zeros(buffer.lengths(shape), STORAGE[buffer.dtype])
             for name, buffer in kernel.run.workspace.items()
         }
-        for part in compilations.launches_at(kernel, shape):
-            spec, passed = cutile.specification(part), compilations.passed_to(part, operands, workspace)
+        for part in just_in_time.launches_at(kernel, shape):
+            spec, passed = cutile.specification(part), just_in_time.passed_to(part, operands, workspace)
             arrays, rest = passed[: len(spec["arrays"])], passed[len(spec["arrays"]) :]
             assert len(rest) == spec["integers"] + len(spec["constants"])
             assert list(rest[spec["integers"] :]) == list(spec["constants"].values())
@@ -119,15 +119,15 @@ ELEMENTS = {
 
 
 def test_a_kernel_that_the_host_steers_is_skipped_with_the_reason(tmp_path):
-    verdict = compilation_check.check(None, registry.kernel("ozaki.naive_bf16"), tmp_path, 0)
+    verdict = just_in_time.check(None, registry.kernel("ozaki.naive_bf16"), tmp_path, 0)
     assert verdict == Verdict("skipped", "the host chooses between its launches as it goes")
-    verdict = compilation_check.check(None, registry.kernel("crt.library"), tmp_path, 0)
+    verdict = just_in_time.check(None, registry.kernel("crt.library"), tmp_path, 0)
     assert verdict == Verdict("skipped", "a library does some of its steps")
 
 
 def test_without_the_compiler_or_a_gpu_everything_is_skipped_with_the_reason(monkeypatch, tmp_path):
     monkeypatch.setattr(cutile, "PACKAGES", ("no-such-package-of-this-name",))
-    verdicts = compilation_check.check_all(KERNELS, tmp_path)
+    verdicts = just_in_time.check_all(KERNELS, tmp_path)
     assert len(verdicts) == len(KERNELS)
     assert {verdict.status for verdict in verdicts.values()} == {"skipped"}
     assert "no-such-package-of-this-name is not installed" in verdicts["cutile.matmul_fp16"].reason
@@ -137,7 +137,7 @@ def test_without_the_compiler_or_a_gpu_everything_is_skipped_with_the_reason(mon
 
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1")
     monkeypatch.setattr(device, "open_gpu", open_gpu)
-    verdicts = compilation_check.check_all([HALF], tmp_path)
+    verdicts = just_in_time.check_all([HALF], tmp_path)
     assert verdicts == {HALF.id: Verdict("skipped", "no usable NVIDIA GPU")}
 
 
@@ -157,7 +157,7 @@ def test_the_compiler_is_shown_no_other_toolkit(able, monkeypatch, tmp_path, nam
     def check(*arguments):
         return Verdict("passed", os.environ.get(name, "hidden"))
 
-    assert compilation_check.check_all([HALF], tmp_path, check=check) == {HALF.id: Verdict("passed", "hidden")}
+    assert just_in_time.check_all([HALF], tmp_path, check=check) == {HALF.id: Verdict("passed", "hidden")}
     monkeypatch.setenv(name, "/usr/local/cuda-12.0")
     given = []
 
@@ -176,14 +176,14 @@ def test_one_kernels_error_is_its_verdict_and_the_others_go_on(able, monkeypatch
             raise RuntimeError("illegal memory access")
         return Verdict("passed", same_code=True)
 
-    verdicts = compilation_check.check_all(KERNELS, tmp_path, check=check)
+    verdicts = just_in_time.check_all(KERNELS, tmp_path, check=check)
     assert verdicts[HALF.id] == Verdict("failed", "RuntimeError: illegal memory access")
     assert [name for name, verdict in verdicts.items() if verdict.status == "failed"] == [HALF.id]
 
 
 def test_the_command_fails_where_the_two_ways_differ(monkeypatch, tmp_path, capsys):
     verdicts, sizes = {"cutile.a": Verdict("passed", same_code=False)}, []
-    monkeypatch.setattr(compilation_check, "check_all", lambda kernels, build, size: sizes.append(size) or verdicts)
+    monkeypatch.setattr(just_in_time, "check_all", lambda kernels, build, size: sizes.append(size) or verdicts)
     out = tmp_path / "out.json"
     command = ["just_in_time", "--family", "cutile", "--out", "out.json"]
     monkeypatch.chdir(tmp_path)
@@ -192,7 +192,7 @@ def test_the_command_fails_where_the_two_ways_differ(monkeypatch, tmp_path, caps
     assert json.loads(out.read_text()) == {"cutile.a": {"status": "passed", "reason": "", "same_code": False}}
     assert capsys.readouterr().err.endswith("different machine code\n")
     speed = {"n": 4096, "ratio": 0.99, "low": 0.98, "high": 1.0}
-    verdicts["cutile.a"] = replace(verdicts["cutile.a"], speed=compilations.Speed(**speed))
+    verdicts["cutile.a"] = replace(verdicts["cutile.a"], speed=just_in_time.Speed(**speed))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [*command, "--size", "4096"])
     assert just_in_time.main() == 0 and sizes == [0, 4096]
@@ -220,8 +220,8 @@ def test_speed_is_that_of_what_was_compiled_just_in_time():
             assert (kernel[0](), baseline[0]()) == estimates and cache == "warm" and not graphs
             return timing.Burst([estimates[0]] * 9, [estimates[1]] * 9)
 
-    runs = {compilations.AHEAD_OF_TIME: lambda: 50.0, compilations.JUST_IN_TIME: lambda: 100.0}
-    assert compilations.relative_speed(Timer(), runs, 64) == compilations.Speed(64, 0.5, 0.5, 0.5)
+    runs = {just_in_time.AHEAD_OF_TIME: lambda: 50.0, just_in_time.JUST_IN_TIME: lambda: 100.0}
+    assert just_in_time.relative_speed(Timer(), runs, 64) == just_in_time.Speed(64, 0.5, 0.5, 0.5)
 
 
 def test_two_compilations_run_on_poisoned_memory_and_are_compared_bit_for_bit():
@@ -238,9 +238,9 @@ def test_two_compilations_run_on_poisoned_memory_and_are_compared_bit_for_bit():
 
     waits = []
     sync = lambda: waits.append(len(seen))  # noqa: E731
-    same = compilations.difference({"a": run(4.0), "b": run(4.0)}, sync, output, {"between": between})
+    same = just_in_time.difference({"a": run(4.0), "b": run(4.0)}, sync, output, {"between": between})
     assert same == "" and seen == [POISON_BITS[4]] * 2 and waits == [1, 2]
-    wrong = compilations.difference({"a": run(0.0), "b": run(-0.0)}, sync, output, {})
+    wrong = just_in_time.difference({"a": run(0.0), "b": run(-0.0)}, sync, output, {})
     assert wrong == "1 of 4 elements differ between a and b"
 
 

@@ -9,7 +9,7 @@ from gemmrepro.core import dependencies, trees
 
 LAYERS = (
     *("errors", "stats", "core", "operations", "registry", "operands", "build", "gpu", "timing", "ozaki", "gates"),
-    *("blas", "measure", "experiments", "tune", "judge", "paper", "figures", "host", "check"),
+    *("measure", "experiments", "tune", "recordings", "judge", "paper", "figures", "host", "check"),
 )
 
 

@@ -9,7 +9,7 @@ from gemmrepro import registry
 from gemmrepro.judge import claims
 from gemmrepro.judge.rules import CONSISTENT, NOT, PARTLY, REPRODUCED
 from gemmrepro.paper.claims import ClaimView
-from gemmrepro.paper.mechanisms import Mechanism, explained, mechanisms
+from gemmrepro.paper.references import Mechanism, explained, mechanisms
 
 
 @cache
@@ -57,9 +57,9 @@ def test_only_what_does_not_hold_is_listed():
         causes,
         "8.9",
     )
-    assert [(each.title, [claim.id for claim in each.claims]) for each in found.mechanisms] == [
+    assert [(cause.title, [claim.id for claim in of]) for cause, of in found.mechanisms] == [
         ("Many", ["b.one", "b.two", "b.seven"]),
         ("Few", ["a.one"]),
     ]
     assert [claim.id for claim in found.unexplained] == ["d.one"]
-    assert explained([view("d.one", NOT)], causes, "9.0").unexplained == ()
+    assert explained([view("d.one", NOT)], causes, "9.0").unexplained == []

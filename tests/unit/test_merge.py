@@ -12,11 +12,12 @@ import yaml
 from support import ROOT
 
 from gemmrepro.core import schemas
-from gemmrepro.measure import merge
-from gemmrepro.measure.checks.whole import read_summary
+from gemmrepro.core.tables import csv_text
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Settings
-from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, read_rows, rows_text, with_status
+from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, read_rows, with_status
+from gemmrepro.recordings import merge
+from gemmrepro.recordings.sweeps import read_summary
 
 RECORDED = ROOT / "reports/recorded/h200/hopper"
 NEW, STALE, KEPT = "hopper.by_size", "hopper.stream_k", "hopper.wgmma"
@@ -33,8 +34,8 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
         for row in read_summary(RECORDED)
         if row["kernel"] == NEW
     ]
-    (measured / SUMMARY).write_text(rows_text(rows, SUMMARY_COLUMNS))
-    (measured / COUNTERS).write_text(rows_text([], COUNTER_COLUMNS))
+    (measured / SUMMARY).write_text(csv_text(rows, SUMMARY_COLUMNS))
+    (measured / COUNTERS).write_text(csv_text([], COUNTER_COLUMNS))
     samples = pd.read_parquet(RECORDED / SAMPLES)
     samples[samples["kernel"] == NEW].assign(time_us=7.0).to_parquet(measured / SAMPLES, index=False)
     run = json.loads((RECORDED / RUN).read_text())

@@ -7,13 +7,12 @@ with ldmatrix and mma.sync from mma_grid.hpp.
 from __future__ import annotations
 
 import shutil
-import subprocess
 from pathlib import Path
 
 import hopper_grid
 import mma_grid
 import pytest
-from test_rings import ROUND, WAIT_FULL, Case, with_plant
+from test_rings import ROUND, WAIT_FULL, Case
 
 from gemmrepro import registry
 from gemmrepro.operations import Shape
@@ -31,22 +30,13 @@ CASES = (
 )
 
 
-@pytest.fixture(scope="module")
-def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model, compiled once."""
-    folder = tmp_path_factory.mktemp("model")
-    header = mma_grid.HEADER
-    subprocess.run([*hopper_grid.COMMAND, "-x", "c++-header", header, "-o", folder / f"{header.name}.gch"], check=True)
-    return folder
-
-
 def run(program: Path, case: Case, seeds: range) -> str:
     return hopper_grid.run_model(program, case.shape, (case.clusters, 1), 384, 1, seeds)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
-def test_every_order_gives_the_product(kernel: Kernel, tmp_path: Path, headers: Path) -> None:
-    program = mma_grid.compile_model(kernel, kernel.source_path.read_text(), tmp_path / "right", headers)
+def test_every_order_gives_the_product(kernel: Kernel, tmp_path: Path) -> None:
+    program = mma_grid.compile_model(kernel, kernel.source_path.read_text(), tmp_path / "right")
     for case in CASES:
         assert run(program, case, SEEDS) == "", str(case)
 
@@ -75,9 +65,9 @@ PLANTS = [
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant[0])
-def test_a_planted_bug_shows(plant: tuple[str, str, str, int], tmp_path: Path, headers: Path) -> None:
+def test_a_planted_bug_shows(plant: tuple[str, str, str, int], tmp_path: Path) -> None:
     what, pattern, replacement, which = plant
     kernel = registry.kernel("ada.half_tiles")
-    planted = with_plant(kernel.source_path.read_text(), pattern, replacement, which)
-    program = mma_grid.compile_model(kernel, planted, tmp_path / "planted", headers)
+    planted = hopper_grid.with_plant(kernel.source_path.read_text(), pattern, replacement, which)
+    program = mma_grid.compile_model(kernel, planted, tmp_path / "planted")
     assert run(program, CASES[0], TRIES) != "", what

@@ -14,8 +14,7 @@ START = ROOT / "nix/gemmrepro.sh"
 
 def started(folder: Path, *arguments: str) -> list[str]:
     """The arguments that Snakemake gets."""
-    (folder / "workflow").mkdir(exist_ok=True)
-    (folder / "workflow/Snakefile").touch()
+    (folder / "Snakefile").touch()
     program = folder / "snakemake"
     program.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
     program.chmod(0o755)

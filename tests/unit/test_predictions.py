@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmrepro import registry
-from gemmrepro.paper.prediction import prediction
+from gemmrepro.paper.step import prediction
 
 CUDA = """// Level H2.
 //

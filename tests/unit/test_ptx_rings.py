@@ -14,7 +14,6 @@ import hopper_grid
 import ptx_grid
 import pytest
 from support import in_cuda13
-from test_rings import with_plant
 
 from gemmrepro import registry
 from gemmrepro.operations import Shape
@@ -67,7 +66,7 @@ PLANTS = [
 def compiled(default_run: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """PTX of the source, under "", and of the source with each plant."""
     folder, text = tmp_path_factory.mktemp("sources"), PORT.source_path.read_text()
-    sources = {"": text} | {plant[0]: with_plant(text, *plant[1:4]) for plant in PLANTS}
+    sources = {"": text} | {plant[0]: hopper_grid.with_plant(text, *plant[1:4]) for plant in PLANTS}
     paths = {what: folder / f"source_{number}.py" for number, what in enumerate(sources)}
     for what, path in paths.items():
         path.write_text(sources[what])

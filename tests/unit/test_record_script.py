@@ -17,9 +17,9 @@ from gemmrepro.build.record import read_build
 from gemmrepro.errors import UserError
 from gemmrepro.gates.keys import gate_key
 from gemmrepro.gpu import device
-from gemmrepro.host import record as script
+from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.recording import FILES
-from gemmrepro.measure.regimes import places
+from gemmrepro.recordings import record as script
 
 GPU = {"name": "NVIDIA H200", "driver": "580", "slug": "h200"}
 
@@ -53,7 +53,7 @@ class Stages:
                 (out / f"{name}.json").write_text(json.dumps(verdict))
         for name in FILES if module == "measure.sweep" else ():
             (out / name).write_text("rows")
-        for name in places.FILES if module == "measure.regimes.stage" else ():
+        for name in regime_files.FILES if module == "measure.sweep_regimes" else ():
             (out / name).write_text(f"take with {given['--journal']}")
         for name in given["--name"].split(",") if module == "experiments.run" else ():
             (out / f"{name}.csv").write_text("rows")
@@ -111,7 +111,7 @@ def test_a_recording_has_counters_that_the_default_run_leaves_out(record):
     """The counters of cutile, which the default configuration leaves out, and of ladder, which it has."""
     arguments = ("--families", "crt", "--toolkits", "cuda13", "--jobs", "1", "--experiments", "none")
     assert record(*arguments, "--sizes", "crt=4096") == 0
-    counters = json.loads((record.work / "config.json").read_text())["sweep"]["counters"]
+    counters = json.loads((record.work / "config.crt.json").read_text())["sweep"]["counters"]
     assert counters["crt"] == counters["cutile"] == counters["ladder"] == [4096] and counters["memory"] == []
 
 
@@ -120,7 +120,7 @@ def test_settings_of_a_file_lie_over_those_of_a_recording(record, tmp_path):
     (tmp_path / "mine.yaml").write_text("sweep: {rounds: 7, sizes: {ozaki: [4096]}}")
     arguments = ("--families", "ozaki", "--experiments", "none", "--jobs", "1", "--toolkits", "cuda13")
     assert record(*arguments, "--config", str(tmp_path / "mine.yaml"), "--sizes", "crt=512") == 0
-    sweep = json.loads((record.work / "config.json").read_text())["sweep"]
+    sweep = json.loads((record.work / "config.ozaki.json").read_text())["sweep"]
     assert sweep["rounds"] == 7 and sweep["sizes"]["ozaki"] == [4096] and sweep["sizes"]["ladder"][-1] == 16384
     assert sweep["toolkits"] == ["cuda13"] and not sweep["toolkit_of"] and sweep["cache_of"]["hopper"] is None
     assert "ladder.cut" in sweep["kernels_at"]["ladder"]["kernels"] and sweep["kernels_at"]["crt"] is None
@@ -142,7 +142,7 @@ def test_what_was_judged_on_this_machine_is_not_judged_again(record):
     )
     assert record("--families", "crt", "--toolkits", "cuda13", *times, "--sizes", "crt=4096,8192") == 0
     assert record.stages.named() == ["gates.numeric", "measure.sweep"]
-    sweep = json.loads((record.work / "config.json").read_text())["sweep"]
+    sweep = json.loads((record.work / "config.crt.json").read_text())["sweep"]
     assert sweep["sizes"]["crt"] == [4096, 8192] and sweep["caches"] == ["warm"] and sweep["counters"] == {}
     (record.work / "gates/numeric/crt.accurate.json").unlink()
     filed = json.loads((record.out / "crt/gates.json").read_text())
@@ -221,9 +221,7 @@ def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys)
     assert merged == [record.work / "measure/crt"] * 3, "the other rows stay"
     assert record("--families", "ozaki", "--missing", "--experiments", "none") == 0
     sweep = json.loads((record.work / "config.ozaki.json").read_text())["sweep"]
-    assert sweep == json.loads((record.work / "config.json").read_text())["sweep"], (
-        "nothing is recorded, all is missing"
-    )
+    assert sweep["toolkits"] == ["cuda12", "cuda13"], "nothing is recorded, all is missing"
 
 
 def test_a_sweep_of_fewer_points_leaves_the_others_recorded(record, capsys):
@@ -257,12 +255,12 @@ def test_the_script_runs_by_itself_and_refuses_what_is_no_configuration(tmp_path
 def test_each_recording_of_the_regimes_is_a_take_of_its_own(record, tmp_path):
     for take in ("1", "2"):
         assert record("--families=crt", "--regimes", "--no-sweep", "--experiments=none") == 0
-        folder = tmp_path / "out" / "h200" / "crt" / places.FOLDER / take
-        assert {path.name for path in folder.iterdir()} == set(places.FILES)
-        assert (folder / places.SUMMARY).read_text().endswith(f"regimes/crt/{take}")
-    assert record.stages.named() == ["measure.regimes.stage"]
+        folder = tmp_path / "out" / "h200" / "crt" / regime_files.FOLDER / take
+        assert {path.name for path in folder.iterdir()} == set(regime_files.FILES)
+        assert (folder / regime_files.SUMMARY).read_text().endswith(f"regimes/crt/{take}")
+    assert record.stages.named() == ["measure.sweep_regimes"]
     # A family without sizes in the regimes has no take.
     (tmp_path / "without.yaml").write_text("regimes: {sizes: {ozaki: []}}")
     config = f"--config={tmp_path / 'without.yaml'}"
     assert record("--families=ozaki", "--regimes", "--no-sweep", "--experiments=none", config) == 0
-    assert not (tmp_path / "out" / "h200" / "ozaki" / places.FOLDER).exists()
+    assert not (tmp_path / "out" / "h200" / "ozaki" / regime_files.FOLDER).exists()

@@ -18,21 +18,20 @@ from gemmrepro import registry, timing
 from gemmrepro.core.journal import Journal
 from gemmrepro.core.paths import RECORDINGS
 from gemmrepro.errors import UserError
+from gemmrepro.measure import passes, results, sweep_regimes
 from gemmrepro.measure import plan as points
-from gemmrepro.measure import results as sweep_results
-from gemmrepro.measure.checks import regimes as checks
-from gemmrepro.measure.checks.manifest import write_manifest
+from gemmrepro.measure import regimes as regime_files
+from gemmrepro.measure.columns import SET
+from gemmrepro.measure.recording import write_manifest
 from gemmrepro.measure.records import Check, Records
-from gemmrepro.measure.regimes import passes, places, plan, recorded, results
-from gemmrepro.measure.regimes.columns import SET
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.regimes.rules import BURST, REGIMES, SUSTAINED
+from gemmrepro.measure.regimes import BURST, REGIMES, SUSTAINED
 from gemmrepro.operations import Shape
-from gemmrepro.paper.regimes import takes_sentence
+from gemmrepro.recordings import regimes as checks
+from gemmrepro.recordings import takes
 from gemmrepro.registry.keys import run_key
 
 KERNELS = ("ladder.naive", "ladder.smem")
-TAKE = f"recorded/gpu/ladder/{places.FOLDER}/1"
+TAKE = f"recorded/gpu/ladder/{regime_files.FOLDER}/1"
 TIMES = {"ladder.naive": 400.0, "ladder.smem": 300.0, "cublas.sgemm": 200.0}
 DOCUMENT = {
     "toolkits": ["cuda13"],
@@ -107,7 +106,7 @@ def replace_gpu(monkeypatch):
     """Replace the parts of a measurement that need a GPU."""
     monkeypatch.setattr(passes, "Rounds", Rounds)
     monkeypatch.setattr(timing, "Timer", lambda session: SimpleNamespace())
-    monkeypatch.setattr(sweep_results, "read_build", lambda *_: SimpleNamespace(toolkit_version="13.0.88"))
+    monkeypatch.setattr(results, "read_build", lambda *_: SimpleNamespace(toolkit_version="13.0.88"))
 
 
 @pytest.fixture
@@ -122,11 +121,11 @@ def watts(load):
 
 def measured(folder, out, gpu=None, document=DOCUMENT, deadline=None, said=lambda _: None, **options):
     sweep = sweep_of(folder, **options)
-    settings = plan.RegimeSettings.of(document, "ladder")
+    settings = passes.RegimeSettings.of(document, "ladder")
     device = gpu or SyntheticGpu(watts)
-    work = passes.Passes(sweep, settings, plan.sets(sweep.points, settings.toolkits), device, said)
+    work = passes.Passes(sweep, settings, passes.sets(sweep.points, settings.toolkits), device, said)
     complete = work.run(deadline)
-    results.write(sweep, work, [], out)
+    sweep_regimes.write(sweep, work, out)
     return complete, work, device
 
 
@@ -172,7 +171,7 @@ def test_a_take_follows_from_its_blocks(take):
 
 
 def test_blocks_are_in_a_balanced_order(take):
-    samples = pd.read_parquet(take / places.SAMPLES)
+    samples = pd.read_parquet(take / regime_files.SAMPLES)
     one = samples[(samples.n == 256) & (samples.regime == BURST)]
     order = list(one.drop_duplicates("block").sort_values("block").kernel)
     assert order == ["cublas.sgemm", *KERNELS, *KERNELS[::-1], "cublas.sgemm"]
@@ -242,23 +241,23 @@ def test_what_was_finished_when_a_measurement_was_killed_stays(tmp_path):
 
 def test_what_the_time_limit_leaves_out_is_listed(tmp_path, synthetic):
     complete, _, _ = measured(tmp_path, tmp_path / "out", deadline=0.0)
-    run = json.loads((tmp_path / "out" / places.RUN).read_text())
+    run = json.loads((tmp_path / "out" / regime_files.RUN).read_text())
     assert not complete and len(run["skipped"]) == 4
     assert all("time limit" in entry["reason"] for entry in run["skipped"])
-    assert pd.read_csv(tmp_path / "out" / places.SUMMARY).empty
+    assert pd.read_csv(tmp_path / "out" / regime_files.SUMMARY).empty
 
 
 def test_a_wrong_result_is_not_timed_and_the_others_are(tmp_path, synthetic):
-    folder = tmp_path / "recorded" / "gpu" / "ladder" / places.FOLDER / "1"
+    folder = tmp_path / "recorded" / "gpu" / "ladder" / regime_files.FOLDER / "1"
     measured(tmp_path, folder, wrong=("ladder.smem",))
     assert {row["kernel"] for row in rows_of(folder)} == {"ladder.naive", "cublas.sgemm"}
 
 
 def test_a_kernel_that_is_wrong_once_it_was_timed_has_no_rows(tmp_path, synthetic):
-    folder = tmp_path / "recorded" / "gpu" / "ladder" / places.FOLDER / "1"
+    folder = tmp_path / "recorded" / "gpu" / "ladder" / regime_files.FOLDER / "1"
     measured(tmp_path, folder, cheats=("ladder.naive",))
     assert {row["kernel"] for row in rows_of(folder)} == {"ladder.smem", "cublas.sgemm"}
-    skipped = json.loads((folder / places.RUN).read_text())["skipped"]
+    skipped = json.loads((folder / regime_files.RUN).read_text())["skipped"]
     assert {entry["kernel"] for entry in skipped} == {"ladder.naive"} and "keeps results" in skipped[0]["reason"]
 
 
@@ -272,7 +271,7 @@ def test_a_kernel_is_measured_with_the_first_toolkit_that_has_it(tmp_path):
         ["warm"],
         lambda kernel, toolkit: "refused" if (kernel.id, toolkit) in refused else None,
     )
-    (members,) = plan.sets(planned, ("cuda13", "cuda12"))
+    (members,) = passes.sets(planned, ("cuda13", "cuda12"))
     assert [(point.kernel, point.toolkit) for point in members.subjects] == [
         ("cublas.sgemm", "library"),
         ("ladder.a", "cuda13"),
@@ -282,7 +281,7 @@ def test_a_kernel_is_measured_with_the_first_toolkit_that_has_it(tmp_path):
 
 
 def test_each_regime_visits_all_sets_before_any_is_visited_again():
-    order = [(pair.number, pair.regime, pair.members) for pair in plan.pairs(["a", "b"], {SUSTAINED: 2, BURST: 1})]
+    order = [(pair.number, pair.regime, pair.members) for pair in passes.pairs(["a", "b"], {SUSTAINED: 2, BURST: 1})]
     assert order == [
         *((0, SUSTAINED, each) for each in "ab"),
         *((0, BURST, each) for each in "ab"),
@@ -291,10 +290,10 @@ def test_each_regime_visits_all_sets_before_any_is_visited_again():
 
 
 def reworded(folder, line, **cells):
-    rows = pd.read_csv(folder / places.SUMMARY, dtype=str, keep_default_na=False)
+    rows = pd.read_csv(folder / regime_files.SUMMARY, dtype=str, keep_default_na=False)
     for name, cell in cells.items():
         rows.loc[line, name] = cell
-    rows.to_csv(folder / places.SUMMARY, index=False)
+    rows.to_csv(folder / regime_files.SUMMARY, index=False)
 
 
 @pytest.mark.parametrize(
@@ -321,8 +320,8 @@ def test_a_row_that_does_not_follow_is_refused(take, cells, complaint):
 
 def edited(folder, change):
     """The rows of a take after `change`."""
-    rows = pd.read_csv(folder / places.SUMMARY, dtype=str, keep_default_na=False)
-    change(rows).to_csv(folder / places.SUMMARY, index=False)
+    rows = pd.read_csv(folder / regime_files.SUMMARY, dtype=str, keep_default_na=False)
+    change(rows).to_csv(folder / regime_files.SUMMARY, index=False)
 
 
 @pytest.mark.parametrize(
@@ -352,8 +351,8 @@ def test_samples_and_readings_that_cannot_be_are_refused(take):
         return str(refusal.value)
 
     swapped = {0: 1, 1: 0}
-    assert "no sample" in spoil(places.SAMPLES, lambda frame: frame[frame.block < 3])
-    samples, readings = take / places.SAMPLES, take / places.READINGS
+    assert "no sample" in spoil(regime_files.SAMPLES, lambda frame: frame[frame.block < 3])
+    samples, readings = take / regime_files.SAMPLES, take / regime_files.READINGS
     kept = samples.read_bytes(), readings.read_bytes()
     for path in (samples, readings):
         pd.read_parquet(path).replace({"block": swapped}).to_parquet(path, index=False)
@@ -361,25 +360,27 @@ def test_samples_and_readings_that_cannot_be_are_refused(take):
         rows_of(take)
     samples.write_bytes(kept[0])
     readings.write_bytes(kept[1])
-    assert "no sample" in spoil(places.READINGS, lambda frame: frame.assign(block=frame.block + 40))
-    assert "goes back" in spoil(places.READINGS, lambda frame: frame.assign(at_s=-frame.at_s))
-    assert "goes back" in spoil(places.READINGS, lambda frame: frame.assign(energy_j=-frame.energy_j))
-    assert "joules" in spoil(places.READINGS, lambda frame: frame.assign(energy_j=2 * frame.energy_j))
-    assert "contradict each other" in spoil(places.SAMPLES, lambda frame: frame.assign(index=frame["index"] + 1))
-    assert "columns" in spoil(places.SAMPLES, lambda frame: frame.drop(columns="launches"))
-    assert "holds" in spoil(places.SAMPLES, lambda frame: frame.assign(time_us=frame.time_us.astype(str)))
+    assert "no sample" in spoil(regime_files.READINGS, lambda frame: frame.assign(block=frame.block + 40))
+    assert "goes back" in spoil(regime_files.READINGS, lambda frame: frame.assign(at_s=-frame.at_s))
+    assert "goes back" in spoil(regime_files.READINGS, lambda frame: frame.assign(energy_j=-frame.energy_j))
+    assert "joules" in spoil(regime_files.READINGS, lambda frame: frame.assign(energy_j=2 * frame.energy_j))
+    assert "contradict each other" in spoil(regime_files.SAMPLES, lambda frame: frame.assign(index=frame["index"] + 1))
+    assert "columns" in spoil(regime_files.SAMPLES, lambda frame: frame.drop(columns="launches"))
+    assert "holds" in spoil(regime_files.SAMPLES, lambda frame: frame.assign(time_us=frame.time_us.astype(str)))
 
 
 def test_a_take_is_brought_and_a_family_without_one_has_no_rows(take, tmp_path):
     recordings = take.parents[2]
     write_manifest(recordings / "ladder")
-    count, outdated = recorded.bring("ladder", recordings, tmp_path / "build", tmp_path / "out")
+    count, outdated = takes.bring("ladder", recordings, tmp_path / "build", tmp_path / "out")
     assert (count, outdated) == (12, 0)
-    recorded.bring("ladder", recordings, tmp_path / "no builds", tmp_path / "out")
-    assert list(pd.read_csv(tmp_path / "out" / places.SUMMARY).status).count("stale") == 8  # libraries have no build
-    assert recorded.bring("hopper", recordings, tmp_path / "build", tmp_path / "none") == (0, 0)
-    assert pd.read_csv(tmp_path / "none" / places.SUMMARY).empty
-    assert json.loads((tmp_path / "out" / places.RUN).read_text())["source"] == "recorded"
+    takes.bring("ladder", recordings, tmp_path / "no builds", tmp_path / "out")
+    assert (
+        list(pd.read_csv(tmp_path / "out" / regime_files.SUMMARY).status).count("stale") == 8
+    )  # libraries have no build
+    assert takes.bring("hopper", recordings, tmp_path / "build", tmp_path / "none") == (0, 0)
+    assert pd.read_csv(tmp_path / "none" / regime_files.SUMMARY).empty
+    assert json.loads((tmp_path / "out" / regime_files.RUN).read_text())["source"] == "recorded"
 
 
 def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synthetic):
@@ -388,17 +389,15 @@ def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synth
     measured(tmp_path, first)
     measured(tmp_path / "two", second, kernels=KERNELS[:1])
     write_manifest(first.parents[1])
-    assert recorded.bring("ladder", first.parents[2], tmp_path / "build", tmp_path / "out") == (12, 0)
-    for name in (places.SAMPLES, places.READINGS):
-        brought, *takes = (pd.read_parquet(folder / name) for folder in (tmp_path / "out", first, second))
+    assert takes.bring("ladder", first.parents[2], tmp_path / "build", tmp_path / "out") == (12, 0)
+    for name in (regime_files.SAMPLES, regime_files.READINGS):
+        brought, *filed = (pd.read_parquet(folder / name) for folder in (tmp_path / "out", first, second))
         for kernel, taken, other in ((KERNELS[0], 1, 0), (KERNELS[1], 0, 1), ("cublas.sgemm", 1, 0)):
             rows = lambda frame, kernel=kernel: frame[frame.kernel == kernel].reset_index(drop=True)  # noqa: E731
-            assert len(rows(brought)) and rows(brought).equals(rows(takes[taken]))
-            assert not rows(brought).equals(rows(takes[other]))
-    run = json.loads((tmp_path / "out" / places.RUN).read_text())
+            assert len(rows(brought)) and rows(brought).equals(rows(filed[taken]))
+            assert not rows(brought).equals(rows(filed[other]))
+    run = json.loads((tmp_path / "out" / regime_files.RUN).read_text())
     assert [take["kernels"] for take in run["earlier"]] == [[KERNELS[1]]]
-    sentence = takes_sentence(Regimes("ladder", pd.DataFrame(), run))
-    assert KERNELS[1] in sentence and KERNELS[0] not in sentence
     found = [checks.read_take("ladder", folder, tmp_path / "build") for folder in (first, second)]
     for row in found[1].rows:
         row["status"] = "stale" if row["kernel"] == KERNELS[0] else row["status"]
@@ -406,7 +405,7 @@ def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synth
 
 
 @pytest.mark.parametrize(
-    "folder", sorted(RECORDINGS.glob(f"*/*/{places.FOLDER}/*")), ids=lambda path: "/".join(path.parts[-4:])
+    "folder", sorted(RECORDINGS.glob(f"*/*/{regime_files.FOLDER}/*")), ids=lambda path: "/".join(path.parts[-4:])
 )
 def test_the_committed_takes_pass_every_check(folder):
     take = checks.read_take(folder.parents[1].name, folder, folder / "no builds")

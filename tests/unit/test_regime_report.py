@@ -1,25 +1,29 @@
 """What the report says of the regimes, and how far takes and cards are apart."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jinja2
 import pandas as pd
 import pytest
 from support import ROOT
 
-from gemmrepro.measure.regimes import spread
-from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
-from gemmrepro.measure.regimes.places import FILES
-from gemmrepro.measure.regimes.rows import Regimes, load
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
-from gemmrepro.measure.rows import Measurements
-from gemmrepro.measure.rows import load as load_rows
+from gemmrepro import registry
+from gemmrepro.core.text import listed
+from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
+from gemmrepro.measure.regimes import BURST, FILES, IN_TURN, SUSTAINED
+from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
 from gemmrepro.paper import evidence_index
+from gemmrepro.paper.accuracy import Accuracies, bounds_elements, in_class
+from gemmrepro.paper.gpus import cards_sentence
 from gemmrepro.paper.inputs import TEMPLATES
-from gemmrepro.paper.places import Places
-from gemmrepro.paper.regimes import cards_sentence, regime_lines
+from gemmrepro.paper.limits import LIMITS, Data
+from gemmrepro.paper.machine import MachineView
+from gemmrepro.paper.provenance import ShownRows
+from gemmrepro.paper.regimes import Recommendation, recommendations, regime_lines
 from gemmrepro.paper.rows import regime_row_view, row_anchor
 from gemmrepro.paper.text import NONE, anchor, number
+from gemmrepro.recordings.takes import TakeRows, agreement
 
 RATIOS = {
     # kernel: ratio in turn, sustained, in bursts
@@ -35,8 +39,11 @@ def row(kernel: str, regime: str, ratio: float | None, **cells: object) -> dict[
     types = {"dtype": "bf16", "dtype_out": "bf16", "layout": "row,col,row"}
     known = {"kernel": kernel, "toolkit": toolkit, "regime": regime, "cache": "warm", "status": "current"}
     values = {"ratio": ratio, "rung": kernel, "baseline": "cublas.gemm", "clock_mhz": 1500.0, "joules": 0.14}
+    if ratio is not None:
+        values |= {"ratio_ci_low": ratio - 0.004, "ratio_ci_high": ratio + 0.004}
     times = {"median_us": 200.0, "baseline_median_us": None if toolkit == "library" else 200.0}
-    return {**dict.fromkeys(ROW_COLUMNS), **known, **shape, **types, **values, **times, **cells}
+    times |= {"samples": 60, "err_fro": 0.0017}
+    return {**dict.fromkeys(REGIME_COLUMNS), **known, **shape, **types, **values, **times, **cells}
 
 
 def measured() -> tuple[dict[str, Measurements], dict[str, Regimes]]:
@@ -52,24 +59,28 @@ def measured() -> tuple[dict[str, Measurements], dict[str, Regimes]]:
     return {"hopper": in_turn}, {"hopper": Regimes("hopper", pd.DataFrame(alone))}
 
 
+def lines(in_turn: dict[str, Measurements], regimes: dict[str, Regimes]) -> list:
+    return regime_lines(in_turn, regimes, Accuracies(None))
+
+
 def test_the_best_kernel_is_named_for_each_regime():
-    (line,) = regime_lines(*measured())
+    (line,) = lines(*measured())
     assert (line.family, line.dtype, line.n, line.kernels) == ("hopper", "bf16", 4096, 2)
-    assert {regime: winner.kernel for regime, winner in line.winners.items() if winner} == {
-        IN_TURN: "hopper.by_size",
-        SUSTAINED: "hopper.lockstep",
-        BURST: "hopper.lockstep",
+    assert {regime: [entry.kernel for entry in best] for regime, best in line.leaders.items()} == {
+        IN_TURN: ["hopper.by_size"],
+        SUSTAINED: ["hopper.lockstep"],
+        BURST: ["hopper.lockstep"],
     }
-    assert line.flips
-    best = line.winners[SUSTAINED]
-    assert best and (best.joules, best.library_joules) == (0.14, 0.15)
+    (best,) = line.leaders[SUSTAINED]
+    assert (best.joules, best.library_joules) == (0.14, 0.15)
+    assert best.error and (best.error.value, best.error.baseline) == (0.0017, 0.0017)
 
 
 def test_a_winners_number_leads_to_its_row():
-    (line,) = regime_lines(*measured())
+    (line,) = lines(*measured())
     for regime in REGIMES:
-        winner = line.winners[regime]
-        assert winner and winner.anchor == row_anchor(row(winner.kernel, regime, None))
+        (winner,) = line.leaders[regime]
+        assert winner.anchor == row_anchor(row(winner.kernel, regime, None))
         assert winner.anchor.endswith(regime)
 
 
@@ -88,15 +99,15 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
 
 def test_rows_of_the_regimes_have_places_on_the_pages_of_their_kernels(tmp_path):
     """Where claims and goals lead to."""
-    regimes = {"cutile": load(tmp_path, "cutile")}
+    regimes = {"cutile": load_regimes(tmp_path, "cutile")}
     assert regimes["cutile"].summary.empty
     take = ROOT / "reports/recorded/h200/cutile/regimes/1"
     for file in FILES:
         (tmp_path / "cutile").mkdir(exist_ok=True)
         (tmp_path / "cutile" / file).write_bytes((take / file).read_bytes())
-    regimes = {"cutile": load(tmp_path, "cutile")}
-    measured = {"cutile": load_rows(ROOT / "reports/recorded/h200", "cutile")}
-    known = Places.of(measured, {}, regimes, {"cutile.tail_bf16"})
+    regimes = {"cutile": load_regimes(tmp_path, "cutile")}
+    measured = {"cutile": load(ROOT / "reports/recorded/h200", "cutile")}
+    known = ShownRows.of(measured, {}, regimes, {"cutile.tail_bf16"})
     key = "cutile.tail_bf16/cuda13/bf16/4096x4096x4096/warm/sustained"
     assert known("cutile", key) == anchor(f"row {key}")
     assert known("cutile", key.replace("tail_bf16", "pairs_int8").replace("bf16", "int8")) is None, "it has no page"
@@ -106,75 +117,153 @@ def test_a_baseline_of_another_take_says_nothing_of_energy():
     in_turn, regimes = measured()
     rows = regimes["hopper"].summary
     rows.loc[rows["kernel"] == "cublas.gemm", "median_us"] = 202.0
-    (line,) = regime_lines(in_turn, regimes)
-    best = line.winners[SUSTAINED]
-    assert best and (best.joules, best.library_joules) == (0.14, None)
+    (line,) = lines(in_turn, regimes)
+    (best,) = line.leaders[SUSTAINED]
+    assert (best.joules, best.library_joules) == (0.14, None)
 
 
 def test_a_size_of_the_regimes_alone_has_no_winner_in_turn():
     in_turn, regimes = measured()
     rows = in_turn["hopper"].summary
     rows[["m", "n", "k"]] = 8192
-    (line,) = regime_lines(in_turn, regimes)
-    assert line.winners[IN_TURN] is None
-    assert line.winners[BURST] and not line.flips
+    (line,) = lines(in_turn, regimes)
+    assert not line.leaders[IN_TURN] and line.leaders[BURST]
 
 
 def test_stale_rows_and_families_without_rows_have_no_line():
     in_turn, regimes = measured()
     stale = Regimes("hopper", regimes["hopper"].summary.assign(status="stale"))
-    assert regime_lines(in_turn, {"hopper": stale}) == []
-    assert regime_lines(in_turn, {"hopper": Regimes("hopper", pd.DataFrame(columns=ROW_COLUMNS))}) == []
+    for none in (stale, Regimes("hopper", pd.DataFrame(columns=REGIME_COLUMNS))):
+        (line,) = lines(in_turn, {"hopper": none})
+        assert not line.is_alone and line.kernels == 3, "all compete in turn"
+    in_turn["hopper"].summary["status"] = "stale"
+    assert lines(in_turn, {"hopper": stale}) == []
 
 
-def take(card: str, **times: float) -> spread.Take:
+def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: object) -> list[Recommendation]:
+    """What is recommended of these rows and one of the library at each of their sizes."""
+    table = [{**each, "m": each["n"], "k": each["n"]} for each in rows]
+    sizes = {each["n"] for each in rows}
+    library = [row(base, SUSTAINED, None, **dict.fromkeys("mnk", n), **cells) for n in sizes]
+    family = str(rows[0]["kernel"]).split(".")[0]
+    nothing = Measurements(family, pd.DataFrame(columns=REGIME_COLUMNS).drop(columns="regime"), pd.DataFrame())
+    found = Regimes(family, pd.DataFrame([*table, *library]))
+    return recommendations(lines({family: nothing}, {family: found}))
+
+
+def test_a_kernel_is_recommended_for_the_sizes_at_which_none_is_surely_faster_the_library_included() -> None:
+    ratios = {
+        1024: {"hopper.lockstep": 0.99, "hopper.by_size": 0.95},
+        2048: {"hopper.lockstep": 0.998, "hopper.by_size": 0.997},
+        4096: {"hopper.lockstep": 1.02, "hopper.by_size": 1.03},
+        8192: {"hopper.lockstep": 1.013, "hopper.by_size": 1.019},
+    }
+    rows = [row(kernel, SUSTAINED, ratio, n=n) for n, of in ratios.items() for kernel, ratio in of.items()]
+    library, kernel = sustained(*rows)
+    assert (library.kernel, [line.n for line in library.lines]) == ("", [1024, 2048])
+    assert library.ties == {"H10 lockstep": (2048,), "H13 by_size": (2048,)}
+    assert [entry.ratio for entry in library.entries] == [0.99, 0.998]
+    assert (kernel.kernel, [line.n for line in kernel.lines]) == ("hopper.by_size", [4096, 8192])
+    assert kernel.ties == {"H10 lockstep": (8192,)} and kernel.regime == SUSTAINED
+
+
+@pytest.mark.parametrize("cells", [{"ratio_ci_low": 0.9, "ratio_ci_high": 1.3}, {"samples": 3}])
+def test_no_kernel_is_the_best_by_a_wide_interval_or_few_samples(cells) -> None:
+    unsure, sure = row("hopper.by_size", SUSTAINED, 1.12, **cells), row("hopper.lockstep", SUSTAINED, 1.02)
+    assert sustained(unsure, sure) == []
+    slow = row("hopper.ping_pong", SUSTAINED, 0.5, samples=3)
+    (tied,) = sustained({**unsure, "ratio": 1.01}, sure, slow)
+    assert (tied.kernel, tied.ties) == ("hopper.lockstep", {"H13 by_size": (4096,)})
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dtype", "error", "competes"),
+    [
+        ("ada.half_tiles", "fp16", 2.3e-3, False),
+        ("ada.stored", "fp16", 2.3e-3, True),
+        ("sgemm.tf32", "fp32", 2.9e-4, False),
+        ("sgemm.tf32_x3", "fp32", 7.3e-6, True),
+        ("crt.shared", "fp64", 0.0, False),
+    ],
+)
+def test_other_types_of_products_or_sums_compete_only_with_like_errors(kernel, dtype, error, competes) -> None:
+    """Ratios of an fp16 sum or a TF32 product to a library that adds and multiplies in fp32 say nothing else."""
+    base = "cublas.sgemm" if dtype == "fp32" else "cublas.gemm"
+    own = row(kernel, SUSTAINED, 4.0, dtype=dtype, baseline=base, err_fro=error)
+    found = sustained(own, base=base, dtype=dtype, err_fro=4.9e-6)
+    assert [each.kernel for each in found] == [kernel] * competes
+
+
+def test_a_bound_for_every_element_is_a_contest_of_its_own() -> None:
+    bounded = {name: bounds_elements(registry.kernel(name)) for name in ("crt.shared", "crt.certified", "ladder.cut")}
+    assert bounded == {"crt.shared": False, "crt.certified": True, "ladder.cut": True}
+    assert not in_class(registry.kernel("crt.certified")) and in_class(registry.kernel("ladder.cut"))
+    types = {"dtype": "fp32", "baseline": "cublas.sgemm", "err_fro": 1e-7}
+    rows = [row(f"sgemm.{name}", SUSTAINED, ratio, **types) for name, ratio in (("remainders", 3.0), ("bf16_x6", 2.0))]
+    found = sustained(*rows, base="cublas.sgemm", dtype="fp32", err_fro=1e-6)
+    assert [(each.kernel, each.lines[0].is_bounded) for each in found] == [
+        ("sgemm.bf16_x6", True),
+        ("sgemm.remainders", False),
+    ]
+
+
+def take(card: str, **times: float) -> TakeRows:
     """A take whose rows are called by their kernels, sustained."""
     rows = [
-        {**dict.fromkeys(POINT, "x"), "kernel": name, "regime": SUSTAINED}
+        {**dict.fromkeys(REGIME_POINT, "x"), "kernel": name, "regime": SUSTAINED}
         | {"median_us": str(time), "ratio": "", "build_key": "0"}
         for name, time in times.items()
     ]
-    return spread.Take.of({"gpu": {"card": card}}, rows)
-
-
-def test_takes_on_one_card_and_cards_are_compared_apart():
-    takes = [take("a", one=100.0, two=200.0), take("a", one=101.0, two=200.0), take("b", one=110.55, two=202.0)]
-    again, cards = spread.repeated(takes, SUSTAINED), spread.between_cards(takes, SUSTAINED)
-    assert again and cards
-    assert (again.rows, again.middle, again.largest) == (2, pytest.approx(0.005), pytest.approx(0.01))
-    assert again.at.startswith("one ")
-    # a card's value is the mean of its takes
-    assert (cards.rows, cards.middle, cards.largest) == (2, pytest.approx(0.055), pytest.approx(0.1))
-    assert spread.repeated(takes, BURST) is None and spread.between_cards(takes[:2], SUSTAINED) is None
+    return {"gpu": {"card": card}}, rows
 
 
 def test_the_limits_say_how_far_takes_and_cards_are_apart():
+    def said(run: dict) -> list[str]:
+        inputs = SimpleNamespace(regimes={"hopper": Regimes("hopper", pd.DataFrame(columns=REGIME_COLUMNS), run)})
+        return list(LIMITS["takes and cards"](Data(inputs, [SimpleNamespace(name="hopper")])))
+
     takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
-    nothing = pd.DataFrame(columns=ROW_COLUMNS)
-    sentence = cards_sentence(Regimes("hopper", nothing, spread.summary(takes)))
+    same, other, earlier = said(agreement(takes) | {"earlier": [{}]})
+    assert "on the same card" in same and same.endswith("changed by 1.0% at most.")
+    assert "on another card of the model" in other and earlier.startswith("hopper: some rows")
+    assert said(agreement(takes[:1])) == said({}) == []
+
+
+def test_the_page_of_gpus_says_how_far_takes_and_cards_are_apart():
+    takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
+    nothing = pd.DataFrame(columns=REGIME_COLUMNS)
+    sentence = cards_sentence(Regimes("hopper", nothing, agreement(takes)))
     first = "Two takes on one card (hopper): times of the same row differ by 1.0% sustained (median of 1 rows; "
     assert sentence.startswith(f"{first}at most 1.0%). Cards of one model (hopper): ")
     assert "bursts" not in sentence
-    both = {"spread": {regime: spread.summary(takes)["spread"][SUSTAINED] for regime in (SUSTAINED, BURST)}}
+    both = {"spread": {regime: agreement(takes)["spread"][SUSTAINED] for regime in (SUSTAINED, BURST)}}
     assert "1.0% sustained (median of 1 rows; at most 1.0%) and 1.0% in bursts (" in cards_sentence(
         Regimes("hopper", nothing, both)
     )
-    assert cards_sentence(Regimes("hopper", nothing, spread.summary(takes[:1]))) == ""
+    assert cards_sentence(Regimes("hopper", nothing, agreement(takes[:1]))) == ""
     assert cards_sentence(Regimes("hopper", nothing)) == ""
 
 
-def test_the_table_of_the_report_has_a_row_for_each_line():
+def test_tables_say_what_is_the_best_with_its_interval_or_that_nothing_is():
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters["number"] = number
-    environment.globals["scroll"] = environment.get_template("macros.j2").module.scroll
-    template = environment.get_template("sections/regimes.j2")
-    (line,) = regime_lines(*measured())
-    gap = replace(line, winners={**line.winners, BURST: None})
-    text = template.render(regimes=[line, gap])
-    assert text.count("<tr>") == 1 + 2
+    environment.filters |= {"number": number, "anchor": anchor, "listed": listed}
+    in_turn, regimes = measured()
+    (line,) = lines(in_turn, regimes)
+    wide = replace(line, entries={name: [replace(entry, low=0.5) for entry in of] for name, of in line.entries.items()})
+    shown = {"allowed": 1.5, "precise": 0.05, "gpu": "", "machine": MachineView(), "families": []}
+    shown |= {"verdicts": SimpleNamespace(decided=0), "stated": {"reproduced": 0}}
+    environment.globals |= {**shown, "scroll": environment.get_template("macros.j2").module.scroll}
+    text = environment.get_template("sections/regimes.j2").render(regimes=[line, wide])
+    assert text.count("<tr>") == 1 + 2 and text.count(">none is the best<") == 3
     place = row_anchor(row("hopper.lockstep", SUSTAINED, None))
-    assert text.count(f'hopper.lockstep: <a href="#{place}">1.020</a>') == 2 and text.count(">1.050</a>") == 1
-    assert text.count("0.140, 0.150") == 2
-    assert "<table>" not in template.render(regimes=[])
+    assert f'H10 lockstep: <a href="#{place}" aria-label="1.02, ratio of H10 lockstep">1.02</a>' in text
+    assert text.count("[1.016, 1.024]") == 1 and text.count("0.140, 0.150") == 1
+    assert "<table>" not in environment.get_template("sections/regimes.j2").render(regimes=[])
+    conclusion = environment.get_template("sections/conclusion.j2")
+    text = conclusion.render(regimes=[line], recommendations=recommendations([line]))
+    assert f'4096: <a href="#{place}"' in text and "H10 lockstep</td>" in text
+    unbounded = replace(line, is_bounded=False)
+    text = conclusion.render(regimes=[unbounded], recommendations=recommendations([unbounded]))
+    assert "H10 lockstep; where large elements meet only small ones no digit is sure<" in text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmrepro.measure.regimes import rules
-from gemmrepro.measure.regimes.rules import Chunk, Reading
+from gemmrepro.measure import regimes as rules
+from gemmrepro.measure.regimes import Chunk, Reading
 
 
 def readings(seconds: float, temperature=lambda t: 50.0, every: float = 0.1, **sensors) -> list[Reading]:

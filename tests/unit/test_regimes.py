@@ -6,11 +6,10 @@ import statistics
 import pytest
 from synthetic_gpu import CAP, HIGHEST, IDLE_W, SyntheticGpu
 
+from gemmrepro.measure import derived, passes, regimes
+from gemmrepro.measure.passes import Pair, Set
 from gemmrepro.measure.plan import Point
-from gemmrepro.measure.regimes import blocks, derived, passes, rules
-from gemmrepro.measure.regimes.blocks import Block, Load
-from gemmrepro.measure.regimes.plan import Pair, Set
-from gemmrepro.measure.regimes.rules import Chunk, Reading
+from gemmrepro.measure.regimes import Block, Chunk, Load, Reading
 from gemmrepro.operations import Problem, Shape
 
 
@@ -24,9 +23,9 @@ CAPPED = HIGHEST * (CAP / 900.0) ** (1 / 3)
 
 def test_a_sustained_block_is_timed_at_the_clock_that_the_power_cap_leaves():
     gpu = SyntheticGpu()
-    assert blocks.heat(gpu, load())
-    block = blocks.sustained(gpu, load(), seconds=0.5)
-    assert block.ready and block.waited_s >= rules.STEADY_LEAST
+    assert regimes.heat(gpu, load())
+    block = regimes.sustained(gpu, load(), seconds=0.5)
+    assert block.ready and block.waited_s >= regimes.STEADY_LEAST
     times = [chunk.time_us for chunk in block.chunks]
     assert statistics.median(times) == pytest.approx(200.0 * HIGHEST / CAPPED, rel=2e-3)
     assert statistics.median(reading.clock_mhz for reading in block.readings) == pytest.approx(CAPPED, rel=2e-3)
@@ -35,40 +34,40 @@ def test_a_sustained_block_is_timed_at_the_clock_that_the_power_cap_leaves():
 
 def test_a_burst_begins_at_the_highest_clock_and_is_over_before_the_cap_holds():
     gpu = SyntheticGpu()
-    blocks.heat(gpu, load())
-    block = blocks.burst(gpu, load())
-    assert block.ready and len(block.chunks) == rules.BURST_SAMPLES
+    regimes.heat(gpu, load())
+    block = regimes.burst(gpu, load())
+    assert block.ready and len(block.chunks) == regimes.BURST_SAMPLES
     assert statistics.median(chunk.time_us for chunk in block.chunks) == pytest.approx(200.0, rel=5e-3)
     # one call before the pause, so that code is loaded, and the samples
-    assert block.waited_s >= rules.REST_LEAST
+    assert block.waited_s >= regimes.REST_LEAST
 
 
 def test_a_gpu_that_never_cools_down_is_not_called_rested():
     gpu = SyntheticGpu(cooling=20.0)
     gpu.temperature = 200.0
-    block = blocks.burst(gpu, load())
-    assert not block.ready and block.waited_s >= rules.REST_MOST
+    block = regimes.burst(gpu, load())
+    assert not block.ready and block.waited_s >= regimes.REST_MOST
 
 
 def test_a_kernel_that_keeps_drifting_is_timed_and_marked():
-    block = blocks.sustained(SyntheticGpu(drift=0.5), load(), seconds=0.3)
-    assert not block.ready and block.waited_s >= rules.STEADY_MOST and block.chunks
+    block = regimes.sustained(SyntheticGpu(drift=0.5), load(), seconds=0.3)
+    assert not block.ready and block.waited_s >= regimes.STEADY_MOST and block.chunks
 
 
 def test_a_long_launch_is_timed_in_chunks_of_one():
-    block = blocks.sustained(SyntheticGpu(), load(launch_us=400_000.0), seconds=0.3)
-    assert [chunk.launches for chunk in block.chunks] == [1] * blocks.LEAST_CHUNKS
+    block = regimes.sustained(SyntheticGpu(), load(launch_us=400_000.0), seconds=0.3)
+    assert [chunk.launches for chunk in block.chunks] == [1] * regimes.LEAST_CHUNKS
 
 
 def test_a_block_whose_calls_end_before_they_are_looked_at_has_a_reading(monkeypatch):
     gpu = SyntheticGpu()
     monkeypatch.setattr(gpu, "finished", lambda handle: bool(gpu.chunk(handle)))
-    block = blocks.sustained(gpu, load(), seconds=0.1)
-    assert len(block.chunks) >= blocks.LEAST_CHUNKS and len(block.readings) == 1
+    block = regimes.sustained(gpu, load(), seconds=0.1)
+    assert len(block.chunks) >= regimes.LEAST_CHUNKS and len(block.readings) == 1
 
 
 def test_a_graph_of_many_launches_counts_each_of_them():
-    block = blocks.burst(SyntheticGpu(), load(launch_us=5.0, launches=200))
+    block = regimes.burst(SyntheticGpu(), load(launch_us=5.0, launches=200))
     assert {chunk.launches for chunk in block.chunks} == {200}
     assert block.chunks[0].time_us == pytest.approx(5.0, rel=2e-2)
 
@@ -76,8 +75,8 @@ def test_a_graph_of_many_launches_counts_each_of_them():
 def test_the_energy_of_a_launch_is_its_power_times_its_time_whatever_the_counter_steps_by():
     for counter in (0.02, 0.1):
         gpu = SyntheticGpu(counter=counter)
-        blocks.heat(gpu, load())
-        block = blocks.sustained(gpu, load(), seconds=1.0)
+        regimes.heat(gpu, load())
+        block = regimes.sustained(gpu, load(), seconds=1.0)
         taken = derived.Taken(block.ready, [chunk.time_us for chunk in block.chunks], block.readings)
         assert derived.counted_power(taken.readings) == pytest.approx(CAP, rel=0.01)
         assert derived.joules([taken]) == pytest.approx(CAP * 200e-6 * HIGHEST / CAPPED, rel=0.01)
@@ -86,17 +85,17 @@ def test_the_energy_of_a_launch_is_its_power_times_its_time_whatever_the_counter
 def test_without_enough_steps_of_the_counter_there_is_no_energy():
     for counter in (None, 10.0):
         gpu = SyntheticGpu(counter=counter)
-        block = blocks.sustained(gpu, load(), seconds=0.5)
+        block = regimes.sustained(gpu, load(), seconds=0.5)
         assert derived.counted_power(block.readings) is None
 
 
 def test_a_burst_has_no_joules():
     gpu = SyntheticGpu(counter=0.02)
-    block = blocks.burst(gpu, load(launch_us=50_000.0))
+    block = regimes.burst(gpu, load(launch_us=50_000.0))
     taken = derived.Taken(block.ready, [chunk.time_us for chunk in block.chunks], block.readings)
     assert derived.counted_power(block.readings) is not None
-    assert derived.cells(rules.BURST, [taken], None)["joules"] is None
-    assert derived.cells(rules.SUSTAINED, [taken], None)["joules"] is not None
+    assert derived.regime_cells(regimes.BURST, [taken], None)["joules"] is None
+    assert derived.regime_cells(regimes.SUSTAINED, [taken], None)["joules"] is not None
 
 
 def readings(count, step=0.1, **sensors):
@@ -104,20 +103,20 @@ def readings(count, step=0.1, **sensors):
 
 
 def test_hot_means_that_the_temperature_hardly_rises():
-    assert rules.is_hot(readings(2))  # without a sensor nothing can be waited for
-    assert not rules.is_hot(readings(20, temp_c=lambda index: 50.0))  # not long enough
-    assert rules.is_hot(readings(40, temp_c=lambda index: 50.0))
-    assert not rules.is_hot(readings(40, temp_c=lambda index: 50.0 + index))
-    assert rules.is_hot(readings(40, temp_c=lambda index: 50.0 - index))
+    assert regimes.is_hot(readings(2))  # without a sensor nothing can be waited for
+    assert not regimes.is_hot(readings(20, temp_c=lambda index: 50.0))  # not long enough
+    assert regimes.is_hot(readings(40, temp_c=lambda index: 50.0))
+    assert not regimes.is_hot(readings(40, temp_c=lambda index: 50.0 + index))
+    assert regimes.is_hot(readings(40, temp_c=lambda index: 50.0 - index))
 
 
 def test_rested_means_idle_long_enough_unlimited_and_hardly_cooling():
     cool = {"temp_c": lambda index: 40.0}
-    assert not rules.is_rested(readings(5, **cool))
-    assert rules.is_rested(readings(20, **cool))
-    assert rules.is_rested(readings(20, **cool, throttle=lambda index: rules.IDLE))
-    assert not rules.is_rested(readings(20, **cool, throttle=lambda index: 0x4))
-    assert not rules.is_rested(readings(20, temp_c=lambda index: 60.0 - index))
+    assert not regimes.is_rested(readings(5, **cool))
+    assert regimes.is_rested(readings(20, **cool))
+    assert regimes.is_rested(readings(20, **cool, throttle=lambda index: regimes.IDLE))
+    assert not regimes.is_rested(readings(20, **cool, throttle=lambda index: 0x4))
+    assert not regimes.is_rested(readings(20, temp_c=lambda index: 60.0 - index))
 
 
 @pytest.mark.parametrize(
@@ -134,18 +133,18 @@ def test_rested_means_idle_long_enough_unlimited_and_hardly_cooling():
 def test_steady_means_that_neither_time_nor_clock_nor_power_drifts(name, values, steady):
     chunks = [Chunk(0.06 * index, 1, values[index] if name == "time" else 100.0) for index in range(10)]
     sensed = [Reading(0.06 * index, **({} if name == "time" else {name: values[index]})) for index in range(10)]
-    assert rules.is_steady(chunks, sensed) is steady
-    assert not rules.is_steady(chunks[:5], sensed[:5])  # before STEADY_LEAST
+    assert regimes.is_steady(chunks, sensed) is steady
+    assert not regimes.is_steady(chunks[:5], sensed[:5])  # before STEADY_LEAST
 
 
 def test_a_ratio_compares_the_blocks_of_one_pass():
     own = [derived.Taken(True, [100.0, 101.0, 99.0], []), derived.Taken(False, [200.0, 202.0, 198.0], [])]
     other = [derived.Taken(True, [90.0], []), derived.Taken(True, [180.0], [])]
-    cells = derived.cells(rules.SUSTAINED, own, other)
+    cells = derived.regime_cells(regimes.SUSTAINED, own, other)
     assert cells["ratio"] == cells["ratio_ci_low"] == cells["ratio_ci_high"] == pytest.approx(0.9)
     assert cells["median_us"] == 150.0 and cells["rounds"] == 2 and cells["ready"] == 1
     assert cells["baseline_median_us"] == 135.0
-    alone = derived.cells(rules.SUSTAINED, own, None)
+    alone = derived.regime_cells(regimes.SUSTAINED, own, None)
     assert alone["ratio"] is None and alone["median_us"] == 150.0
 
 

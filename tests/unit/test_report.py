@@ -35,10 +35,10 @@ from gemmrepro.paper import inline_svg
 from gemmrepro.paper import page as report
 from gemmrepro.paper.bundle import Files, resolved
 from gemmrepro.paper.claims import claim_view, disagreements
-from gemmrepro.paper.diff import side_by_side
 from gemmrepro.paper.gates import gate_view, gather_checks
 from gemmrepro.paper.machine import machine_view
 from gemmrepro.paper.references import references
+from gemmrepro.paper.step import side_by_side
 from gemmrepro.paper.text import anchor, histogram
 from gemmrepro.registry.ladders import compared, heading, level_name
 from gemmrepro.registry.requirements import tally
@@ -211,7 +211,7 @@ def empty(tmp_path_factory) -> Made:
 
 
 def test_it_asks_for_nothing_that_is_not_beside_it(full):
-    cited = {each.url for each in references()} | {part.url for each in references() for part in each.parts}
+    cited = {each.url for each in references()} | {part["url"] for each in references() for part in each.parts}
     for place, page in full.page.items():
         assert not re.search(r"url\((?!#)|@import", full.text[place])
         outside = {link for link in page.links if re.match(r"[a-z]+:|//", link)}
@@ -529,20 +529,37 @@ def test_disagreements_compare_figures_only():
         claim("d.fast", 3.0, unit="ms"),
         claim("e.own", 3.0, register="project"),
         claim("f.carried", 3.0, expected=1.5),
+        claim("g.other", 3.0, unit="ms"),
     ]
     published = {
-        "a.near": 1.0,
-        "a.far": 1.0,
-        "b.order": 1.0,
-        "c.partly": 1.0,
-        "d.fast": 2.0,
-        "e.own": 1.0,
-        "f.carried": 9.0,
+        **dict.fromkeys(("a.near", "a.far", "b.order", "c.partly", "e.own"), (1.0, "ratio")),
+        "d.fast": (0.002, "s"),
+        "f.carried": (9.0, "ratio"),
+        "g.other": (3.0, "cycles"),
     }
     found = disagreements(judged, published)
     assert [each.claim.id for each in found] == ["a.far", "f.carried", "d.fast"]
+    over = {each.id: each.over(published[each.id]) for each in judged}
+    assert {name: value for name, value in over.items() if value is not None} == pytest.approx(
+        {"a.near": 0.9, "a.far": 0.25, "c.partly": 9, "d.fast": 1.5, "e.own": 3, "f.carried": 2}
+    ), "in one unit, of what was decided"
     assert [each.text for each in found] == ["25.0%", "3.00", "3.00 ms"]
     assert [each.difference for each in found] == ["4.0 times lower", "2.0 times higher", "50% higher"]
+
+
+def test_each_count_opens_a_list_of_its_length(full):
+    """As the page of claims filters: by verdict, article, register and family."""
+    row = r'<tr id="claim-[^>]*data-family="(.*?)".*?class="where">([^,<]*),.*?<td>([^<]+)<.*?class="badge (.*?)"'
+    link = r'claims.html#verdict=([^&]*)&amp;article=([^&]*)&amp;register=([^&]*)&amp;family=([^"]*)">(\d+)'
+    claims = re.findall(row, full.text["claims.html"], re.DOTALL)
+    decided = ("reproduced", "partly", "not-reproduced")
+    links = [found for text in full.text.values() for found in re.findall(link, text)]
+    assert len(links) > 10 and len(claims) > 10
+    for verdict, article, register, family, count in links:
+        verdicts = decided if verdict == "decided" else (verdict.replace("%20", "-"),)
+        wanted = (family, article, register)
+        fits = [each for each in claims if all(not a or a == b for a, b in zip(wanted, each[:3], strict=True))]
+        assert sum(not verdict or each[3] in verdicts for each in fits) == int(count), (verdict, *wanted)
 
 
 @pytest.mark.parametrize("family", registry.family_names())
@@ -629,9 +646,9 @@ def test_a_comparison_keeps_three_lines_around_a_change():
     lines = list(side_by_side(left, right))
     assert [line.kind for line in lines] == ["gap", *["same"] * 3, "changed", *["same"] * 3, "gap"]
     changed = lines[4]
-    assert (changed.left_number, changed.left, changed.right_number, changed.right) == (11, "line 10", 11, "new")
+    assert (changed.left, changed.right) == ("line 10", "new")
     added = [line for line in side_by_side(left, [*left, "more"]) if line.kind == "changed"]
-    assert [(line.left_number, line.right) for line in added] == [(0, "more")]
+    assert [(line.left, line.right) for line in added] == [(None, "more")]
 
 
 # With stand-ins for all that a family may hold: two types, tuned twins, steps past the article.

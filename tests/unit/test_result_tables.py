@@ -9,8 +9,7 @@ import pytest
 
 from gemmrepro.errors import UserError
 from gemmrepro.measure.columns import Row, columns
-from gemmrepro.measure.regimes import places, rows
-from gemmrepro.measure.rows import read_table
+from gemmrepro.measure.rows import load_regimes, read_table
 
 HEADER = [column.name for column in columns(Row)]
 
@@ -50,9 +49,9 @@ def test_a_foreign_table_is_refused(tmp_path: Path, header: list[str], cells: di
 def test_regimes_are_read_with_their_circumstances(tmp_path: Path) -> None:
     folder = tmp_path / "ladder"
     folder.mkdir()
-    assert rows.load(tmp_path, "ladder").run == {} and rows.load(None, "ladder").by_regime() == {}
-    (folder / places.RUN).write_text(json.dumps({"gpu": {"name": "NVIDIA H200"}}))
-    assert rows.load(tmp_path, "ladder").run["gpu"]["name"] == "NVIDIA H200"
-    (folder / places.RUN).write_text("{")
+    assert load_regimes(tmp_path, "ladder").run == {} and load_regimes(None, "ladder").by_regime() == {}
+    (folder / "run.json").write_text(json.dumps({"gpu": {"name": "NVIDIA H200"}}))
+    assert load_regimes(tmp_path, "ladder").run["gpu"]["name"] == "NVIDIA H200"
+    (folder / "run.json").write_text("{")
     with pytest.raises(UserError, match=r"run\.json"):
-        rows.load(tmp_path, "ladder")
+        load_regimes(tmp_path, "ladder")

@@ -78,22 +78,11 @@ def run(program: Path, kernel: Kernel, case: Case, seeds: range) -> str:
     return hopper_grid.run_model(program, case.shape, grid, threads, cluster, seeds)
 
 
-@pytest.fixture(scope="module")
-def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model, compiled once."""
-    folder = tmp_path_factory.mktemp("model")
-    header = hopper_grid.HEADER
-    subprocess.run([*hopper_grid.COMMAND, "-x", "c++-header", header, "-o", folder / f"{header.name}.gch"], check=True)
-    return folder
-
-
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
-def test_every_order_gives_the_product(kernel: Kernel, tmp_path: Path, headers: Path) -> None:
+def test_every_order_gives_the_product(kernel: Kernel, tmp_path: Path) -> None:
     for part in kernel.parts:
         entry, maps = part.code.entry, dict(part.call.tensor_maps)
-        program = hopper_grid.compile_model(
-            kernel, kernel.source_path.read_text(), tmp_path / entry, entry, maps, headers
-        )
+        program = hopper_grid.compile_model(kernel, kernel.source_path.read_text(), tmp_path / entry, entry, maps)
         for case in cases(kernel):
             assert run(program, part, case, SEEDS) == "", f"{entry} {case}"
 
@@ -110,11 +99,11 @@ def width_case(part: Kernel) -> Case:
 
 
 @pytest.mark.parametrize("entry", FORMS)
-def test_every_order_gives_the_product_of_a_form(entry: str, tmp_path: Path, headers: Path) -> None:
+def test_every_order_gives_the_product_of_a_form(entry: str, tmp_path: Path) -> None:
     """Several tiles a block, of an odd number of steps; meetings; fewer steps than pieces of C, and no tile at all."""
     part = FORMS[entry]
     source, maps = part.source_path.read_text(), dict(part.call.tensor_maps)
-    program = hopper_grid.compile_model(BY_ENERGY, source, tmp_path / entry, entry, maps, headers)
+    program = hopper_grid.compile_model(BY_ENERGY, source, tmp_path / entry, entry, maps)
     meeting = [form_case(part, 1, 10, 1)] if part.params["every"] else []  # of two clusters before their fifth tiles
     both = [width_case(part)] if "narrow" in part.params else []
     for case in (form_case(part, 2, 3, 5), *meeting, *both, form_case(part, 1, 1, 2, clusters=3)):
@@ -126,11 +115,11 @@ SPLIT = Case(Shape(256, 768, 64 * 8))
 WORTH = (r"constexpr int WORTH = \d+;", "constexpr int WORTH = 2;")
 
 
-def test_tiles_of_a_last_wave_that_are_split(tmp_path: Path, headers: Path) -> None:
+def test_tiles_of_a_last_wave_that_are_split(tmp_path: Path) -> None:
     kernel = registry.kernel("hopper.stream_k")
     source, times = re.subn(*WORTH, kernel.source_path.read_text())
     assert times == 1
-    program = hopper_grid.compile_model(kernel, source, tmp_path / "split", precompiled=headers)
+    program = hopper_grid.compile_model(kernel, source, tmp_path / "split")
     assert run(program, kernel, SPLIT, SEEDS) == ""
 
 
@@ -185,21 +174,14 @@ PLANTS = [
 ]
 
 
-def with_plant(source: str, pattern: str, replacement: str, which: int) -> str:
-    found = list(re.finditer(pattern, source))
-    assert len(found) > which, f"the source no longer has {pattern}"
-    at = found[which]
-    return source[: at.start()] + at.expand(replacement) + source[at.end() :]
-
-
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
-def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int, Case], tmp_path: Path, headers: Path) -> None:
+def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int, Case], tmp_path: Path) -> None:
     name, what, pattern, replacement, which, case = plant
     kernel = registry.kernel(f"hopper.{name}")
-    planted = with_plant(kernel.source_path.read_text(), pattern, replacement, which)
+    planted = hopper_grid.with_plant(kernel.source_path.read_text(), pattern, replacement, which)
     if case is SPLIT:
         planted = re.sub(*WORTH, planted)
-    program = hopper_grid.compile_model(kernel, planted, tmp_path / "planted", precompiled=headers)
+    program = hopper_grid.compile_model(kernel, planted, tmp_path / "planted")
     assert run(program, kernel, case, TRIES) != "", what
 
 
@@ -246,13 +228,13 @@ FORM_PLANTS = [
 
 @pytest.mark.parametrize("plant", FORM_PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
 def test_a_bug_planted_in_a_form_shows(
-    plant: tuple[str, str, str, str, int, tuple[int, int, int] | None], tmp_path: Path, headers: Path
+    plant: tuple[str, str, str, str, int, tuple[int, int, int] | None], tmp_path: Path
 ) -> None:
     entry, what, pattern, replacement, which, size = plant
     part = FORMS[entry]
-    planted = with_plant(part.source_path.read_text(), pattern, replacement, which)
+    planted = hopper_grid.with_plant(part.source_path.read_text(), pattern, replacement, which)
     maps = dict(part.call.tensor_maps)
-    program = hopper_grid.compile_model(BY_ENERGY, planted, tmp_path / "planted", entry, maps, headers)
+    program = hopper_grid.compile_model(BY_ENERGY, planted, tmp_path / "planted", entry, maps)
     case = form_case(part, *size, clusters=3 if size[:2] == (1, 1) else 2) if size else width_case(part)
     assert run(program, part, case, TRIES) != "", what
 
@@ -280,11 +262,11 @@ def run_shaped(program: Path, part: Kernel, tiles: tuple[int, int], steps: int, 
         *("alternating_64x72", "alternating_64x96_x", "alternating_64x128"),
     ],
 )
-def test_every_order_gives_the_product_of_a_plan(entry: str, tmp_path: Path, headers: Path) -> None:
+def test_every_order_gives_the_product_of_a_plan(entry: str, tmp_path: Path) -> None:
     """Shared rows, shared columns, both and neither, parts of K, exchanged operands, odd steps of a group of two."""
     part = SHAPED[entry]
     source, maps = alone(part.source_path.read_text(), entry), dict(part.call.tensor_maps)
-    program = hopper_grid.compile_model(ANY_SHAPE, source, tmp_path / entry, entry, maps, headers)
+    program = hopper_grid.compile_model(ANY_SHAPE, source, tmp_path / entry, entry, maps)
     for tiles, steps in (((2, 2), 9), ((1, 3), 5)):
         assert run_shaped(program, part, tiles, steps, SEEDS) == "", (tiles, steps)
 
@@ -303,12 +285,12 @@ SHAPED_PLANTS = [
 
 
 @pytest.mark.parametrize("plant", SHAPED_PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
-def test_a_bug_planted_in_a_plan_shows(plant: tuple[str, str, str, str], tmp_path: Path, headers: Path) -> None:
+def test_a_bug_planted_in_a_plan_shows(plant: tuple[str, str, str, str], tmp_path: Path) -> None:
     entry, what, pattern, replacement = plant
     part = SHAPED[entry]
-    planted = with_plant(alone(part.source_path.read_text(), entry), pattern, replacement, 0)
+    planted = hopper_grid.with_plant(alone(part.source_path.read_text(), entry), pattern, replacement, 0)
     maps = dict(part.call.tensor_maps)
-    program = hopper_grid.compile_model(ANY_SHAPE, planted, tmp_path / "planted", entry, maps, headers)
+    program = hopper_grid.compile_model(ANY_SHAPE, planted, tmp_path / "planted", entry, maps)
     assert any(run_shaped(program, part, tiles, steps, TRIES) for tiles, steps in (((2, 2), 9), ((1, 1), 3))), what
 
 
@@ -356,9 +338,9 @@ def run_crt(program: Path, kernel: Kernel, entry: str, case: Case, seeds: range)
 
 
 @pytest.mark.parametrize(("kernel", "entry"), CRT_RINGS, ids=lambda part: getattr(part, "id", part))
-def test_every_order_gives_the_residues(kernel: Kernel, entry: str, tmp_path: Path, headers: Path) -> None:
+def test_every_order_gives_the_residues(kernel: Kernel, entry: str, tmp_path: Path) -> None:
     """Each product modulo each number, word by word in the documented order."""
-    program = crt_grid.compile_model(kernel, crt_grid.text_of(kernel), tmp_path / entry, entry, headers)
+    program = crt_grid.compile_model(kernel, crt_grid.text_of(kernel), tmp_path / entry, entry)
     for case in crt_cases(kernel, entry):
         assert run_crt(program, kernel, entry, case, SEEDS) == "", str(case)
 
@@ -417,13 +399,11 @@ CRT_PLANTS = [
 
 
 @pytest.mark.parametrize("plant", CRT_PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
-def test_a_bug_planted_in_residues_shows(
-    plant: tuple[str, str, str, str, int, str], tmp_path: Path, headers: Path
-) -> None:
+def test_a_bug_planted_in_residues_shows(plant: tuple[str, str, str, str, int, str], tmp_path: Path) -> None:
     name, what, pattern, replacement, which, entry = plant
     kernel = registry.kernel(f"crt.{name}")
-    planted = with_plant(crt_grid.text_of(kernel), pattern, replacement, which)
-    program = crt_grid.compile_model(kernel, planted, tmp_path / "planted", entry, headers)
+    planted = hopper_grid.with_plant(crt_grid.text_of(kernel), pattern, replacement, which)
+    program = crt_grid.compile_model(kernel, planted, tmp_path / "planted", entry)
     assert run_crt(program, kernel, entry, crt_cases(kernel, entry)[0], TRIES) != "", what
 
 
@@ -462,17 +442,17 @@ def most_sleeps(every: int, case: Case, alone: bool) -> int:
     return case.clusters * (2 * PATIENCE + meetings if alone else 2 * meetings)
 
 
-def meeting_model(source: str, program: Path, headers: Path, every: int, alone: bool) -> Path:
-    return crt_grid.compile_model(LOCKSTEP, source, program, "multiply", headers, {"EVERY": every}, alone)
+def meeting_model(source: str, program: Path, every: int, alone: bool) -> Path:
+    return crt_grid.compile_model(LOCKSTEP, source, program, "multiply", {"EVERY": every}, alone)
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["together", "alone"])
 @pytest.mark.parametrize("name", MEETING_EVERY)
-def test_producers_meet_and_go_on(name: str, alone: bool, tmp_path: Path, headers: Path) -> None:
+def test_producers_meet_and_go_on(name: str, alone: bool, tmp_path: Path) -> None:
     """Whatever the order, and if each block runs when the one before has left: the product is right, the counters are
     zero again. Together nobody waits for long; alone patience ends, and there is less of it each time."""
     every, case = MEETING_EVERY[name]
-    program = meeting_model(crt_grid.text_of(LOCKSTEP), tmp_path / "meeting", headers, every, alone)
+    program = meeting_model(crt_grid.text_of(LOCKSTEP), tmp_path / "meeting", every, alone)
     assert run_crt(program, LOCKSTEP, "multiply", case, SEEDS) == ""
     assert (meetings_of(every, case) == 0) == name.startswith("never")
     assert sleeps(program, case) <= most_sleeps(every, case, alone)
@@ -491,11 +471,11 @@ MEETING_PLANTS = [
 
 
 @pytest.mark.parametrize("plant", MEETING_PLANTS, ids=lambda plant: plant[0])
-def test_a_bug_planted_in_a_meeting_shows(plant: tuple[str, str, str, bool], tmp_path: Path, headers: Path) -> None:
+def test_a_bug_planted_in_a_meeting_shows(plant: tuple[str, str, str, bool], tmp_path: Path) -> None:
     """In the counters that it leaves, or in how long producers wait: it cannot change the product."""
     what, pattern, replacement, alone = plant
     every, case = MEETING_EVERY["in the middle of a tile, one block with a tile more"]
-    planted = with_plant(crt_grid.text_of(LOCKSTEP), pattern, replacement, 0)
-    program = meeting_model(planted, tmp_path / "planted", headers, every, alone)
+    planted = hopper_grid.with_plant(crt_grid.text_of(LOCKSTEP), pattern, replacement, 0)
+    program = meeting_model(planted, tmp_path / "planted", every, alone)
     if run_crt(program, LOCKSTEP, "multiply", case, SEEDS) == "":
         assert sleeps(program, case) > most_sleeps(every, case, alone), what

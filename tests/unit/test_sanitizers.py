@@ -15,8 +15,7 @@ from synthetic import write_build
 from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.slots import HostGpu
-from gemmrepro.measure.checks.manifest import check_manifest
-from gemmrepro.measure.checks.sanitizers import CLEAN, SANITIZERS, TOOLS, read_sanitizers
+from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers
 from gemmrepro.paper.sanitizers import NOT_RUN, SanitizerView, load_sanitizers, sanitizer_views
 
 LAUNCHED = "launched {}\n========= ERROR SUMMARY: 0 errors\n"

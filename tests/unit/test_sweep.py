@@ -21,9 +21,9 @@ from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, device
 from gemmrepro.gpu.loaded import Binary, Loaded
 from gemmrepro.gpu.trials import Trials
-from gemmrepro.measure import binaries, plan, prepare, profiler, records, results, rounds
-from gemmrepro.measure.beyond import Room
+from gemmrepro.measure import plan, prepare, profiler, records, results, rounds
 from gemmrepro.measure.columns import SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
+from gemmrepro.measure.plan import Room
 from gemmrepro.measure.recording import check_cells
 from gemmrepro.operands import work
 from gemmrepro.operations import Problem, Shape
@@ -566,7 +566,7 @@ def prepared(tmp_path, said, monkeypatch):
         (tmp_path / "gates" / f"{kernel.id}.json").write_text(json.dumps(verdict))
     library = baselines.Baseline("cublas.sgemm", "cuBLAS", "gemm", None, lambda session: "cuBLAS 1.0")
     monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
-    monkeypatch.setattr(binaries, "read_build", lambda *_: SimpleNamespace(build_key="k1"))
+    monkeypatch.setattr(prepare, "read_build", lambda *_: SimpleNamespace(build_key="k1"))
     for stage in (Binary, Loaded):
         monkeypatch.setattr(stage, "built", lambda *_: SimpleNamespace(arch="sm_90", build_key="k1"))
 

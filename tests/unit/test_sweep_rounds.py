@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 
 from gemmrepro.measure import sweep
-from gemmrepro.measure.regimes.blocks import Load
-from gemmrepro.measure.regimes.gpu_device import GpuDevice
+from gemmrepro.measure.passes import GpuDevice
+from gemmrepro.measure.regimes import Load
 
 FOLDERS = {name: Path(name) for name in ("config", "build", "gates", "journal", "out")}
 

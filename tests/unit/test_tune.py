@@ -25,10 +25,9 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, tuning
 from gemmrepro.registry.keys import compiled
 from gemmrepro.tune import bench as benches
-from gemmrepro.tune import candidates, compiling, halving, search, stage, supervision
+from gemmrepro.tune import candidates, findings, stage, supervision
 from gemmrepro.tune.candidates import Listing
-from gemmrepro.tune.stage import main, parse_sizes
-from gemmrepro.tune.winners import install
+from gemmrepro.tune.stage import install, main, parse_sizes
 
 SOURCE = """\
 #ifndef PARAMETERS  // the tuner may pass its own
@@ -192,19 +191,19 @@ def test_a_size_that_a_candidate_cannot_run_leaves_it_out(tunable, tmp_path):
 
 def test_the_compilers_first_error_is_kept():
     log = "x does not compile:\na.cu(3): warning: unused\na.cu(5): error: static assertion failed\n1 error detected\n"
-    assert compiling.first_error(log) == "a.cu(5): error: static assertion failed"
-    assert compiling.first_error("nothing of the kind") == "nothing of the kind"
+    assert candidates.first_error(log) == "a.cu(5): error: static assertion failed"
+    assert candidates.first_error("nothing of the kind") == "nothing of the kind"
 
 
 # The search
 
 
 def point(ratio):
-    return halving.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
+    return findings.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
 
 
 def test_the_score_is_the_geometric_mean_of_the_ratios():
-    assert halving.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
+    assert findings.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
 
 
 def halved(speed, wrong=lambda stage, name: False, names=None):
@@ -220,7 +219,7 @@ def halved(speed, wrong=lambda stage, name: False, names=None):
         }
 
     names = [f"c{index:02}" for index in range(30)] if names is None else names
-    return halving.successive_halving(names, SIZES, measure), timed
+    return findings.successive_halving(names, SIZES, measure), timed
 
 
 def test_a_third_and_then_five_go_on_and_the_fastest_wins():
@@ -256,7 +255,7 @@ def test_what_is_found_wrong_on_the_way_is_gone():
 def test_a_small_field_goes_through_every_stage(count):
     standings, timed = halved(lambda stage, name, size: 1.0, names=[f"c{index}" for index in range(count)])
     assert {standing.stage for standing in standings.values()} == ({"final"} if count else set())
-    assert list(timed) == ([stage.name for stage in halving.STAGES] if count else [])
+    assert list(timed) == ([stage.name for stage in findings.STAGES] if count else [])
 
 
 # The bench, on an invented GPU
@@ -352,7 +351,7 @@ def bench(session, tunable, tmp_path):
 
 def test_a_search_from_the_listing_to_the_winner(bench, tunable, tmp_path):
     out, table = tmp_path / "out.json", tmp_path / "out.csv"
-    search.search(bench(), SIZES, out, table)
+    benches.search(bench(), SIZES, out, table)
     result = json.loads(out.read_text())
     # Of six, (32, 8) spills, (64, 2) is wrong in the gate's case, and (32, 4) at 2048 only.
     assert result["count"] == {"candidates": 6, "compiled": 6, "fitting": 5, "right": 3, "timed": 3}
@@ -377,16 +376,16 @@ def test_only_what_was_fast_enough_is_judged_on_the_gates_cases(bench, tunable, 
     judged = []
     real = benches.Bench.judge
     monkeypatch.setattr(benches.Bench, "judge", lambda self, names: judged.append(len(names)) or real(self, names))
-    stages = [replace(one, finalists=2) for one in halving.stages_with(3)]
-    search.search(bench(), SIZES, tmp_path / "out.json", tmp_path / "out.csv", stages)
+    stages = [replace(one, finalists=2) for one in findings.stages_with(3)]
+    benches.search(bench(), SIZES, tmp_path / "out.json", tmp_path / "out.csv", stages)
     assert judged == [2, 1]  # of five that were timed; one is wrong at 2048
-    assert halving.stages_with(3)[-1].rounds == 3 and halving.stages_with(3)[:-1] == halving.STAGES[:-1]
+    assert findings.stages_with(3)[-1].rounds == 3 and findings.stages_with(3)[:-1] == findings.STAGES[:-1]
 
 
 def test_a_second_run_takes_everything_from_the_journal(bench, tunable, tmp_path):
-    search.search(bench(), SIZES, tmp_path / "one.json", tmp_path / "one.csv")
+    benches.search(bench(), SIZES, tmp_path / "one.json", tmp_path / "one.csv")
     launches = FakeTimer.launches
-    search.search(bench(), SIZES, tmp_path / "two.json", tmp_path / "two.csv")
+    benches.search(bench(), SIZES, tmp_path / "two.json", tmp_path / "two.csv")
     assert FakeTimer.launches == launches
     one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
     assert one["winner"] == two["winner"]
@@ -394,9 +393,9 @@ def test_a_second_run_takes_everything_from_the_journal(bench, tunable, tmp_path
 
 def test_the_budget_ends_a_search_and_what_it_found_stays(bench, tunable, tmp_path):
     with pytest.raises(supervision.Unfinished):
-        search.search(bench(deadline=-math.inf), SIZES, tmp_path / "out.json", tmp_path / "out.csv")
+        benches.search(bench(deadline=-math.inf), SIZES, tmp_path / "out.json", tmp_path / "out.csv")
     assert not (tmp_path / "out.json").exists()
-    search.search(bench(), SIZES, tmp_path / "out.json", tmp_path / "out.csv")
+    benches.search(bench(), SIZES, tmp_path / "out.json", tmp_path / "out.csv")
 
 
 def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(bench, session, monkeypatch):
@@ -641,7 +640,7 @@ def test_sizes_that_are_none_are_refused(text):
 def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(toolkit, tunable, tmp_path, monkeypatch):
     roomy = replace(tunable, allowed=lambda params: params["steps"] == 4)  # (128, 4) fails its static_assert
     folder = tmp_path / "built"
-    listing = compiling.compile_all(roomy, toolkit, "90", folder, 2)
+    listing = candidates.compile_all(roomy, toolkit, "90", folder, 2)
     compiled_of = {listing.compiled[digest].params["tile"]: listing.compiled[digest] for digest in listing.candidates}
     assert [one.error is None for one in compiled_of.values()] == [True, True, False]
     assert "the tile is too large" in compiled_of[128].error
@@ -659,11 +658,11 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
         return real(self, kernel, *rest)
 
     monkeypatch.setattr(nvcc.Nvcc, "compile", noted)
-    assert compiling.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
+    assert candidates.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
     assert made == []
     listing.binary(compiled_of[64].digest).unlink()
     (folder / f"{compiled_of[32].digest}.json").write_text("{")
-    assert compiling.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
+    assert candidates.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
     assert [params["tile"] for params in made] == [32, 64]
 
 
@@ -671,8 +670,8 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
 def test_a_space_of_which_nothing_compiles_is_an_error(toolkit, tunable, tmp_path):
     hopeless = replace(tunable, allowed=lambda params: params["tile"] * params["steps"] > 256)
     with pytest.raises(UserError, match=r"no candidate of ladder\.scale_tuned compiles.*the tile is too large"):
-        compiling.compile_all(hopeless, toolkit, "90", tmp_path, 1)
+        candidates.compile_all(hopeless, toolkit, "90", tmp_path, 1)
     source = next(iter(candidates.candidates(tunable))).kernel.source_path
     source.write_text(SOURCE.replace("scale(", "other("))
     with pytest.raises(UserError, match="defines no 'scale' for sm_90"):
-        compiling.compile_all(tunable, toolkit, "90", tmp_path, 1)
+        candidates.compile_all(tunable, toolkit, "90", tmp_path, 1)

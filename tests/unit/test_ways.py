@@ -22,6 +22,7 @@ from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, COVERED, NOT, NOT_M
 from gemmrepro.judge.ways import NONE, REGISTERS, WAYS, register_rules, way_of, way_rules
 from gemmrepro.registry import chips
 
+BY = "\N{MULTIPLICATION SIGN}"
 RATIO = {"kind": "ratio", "why": "It cancels."}
 AS_IS = {"kind": "as is", "why": "Arithmetic."}
 THROUGHPUT = {"system": "L7 warptile", "metric": "throughput", "n": 4096}
@@ -124,6 +125,7 @@ def test_what_is_no_arithmetic_is_refused(expression, word):
 
 def test_names_of_an_expression():
     assert names_in("2*n**3/t + u") == {"n", "t", "u"}
+    assert evaluate("1" + " + 1" * 99 + "  ", {}) == 100.0  # 400 characters at most
 
 
 # Published rows
@@ -202,10 +204,10 @@ def test_a_share_of_the_chip_is_expected_and_both_shares_are_shown(tmp_path):
     """The synthetic FFMA ceiling is 60 TFLOP/s, level 7 runs at 44.1: 0.735 of it, where the article's was at 0.563."""
     entry = judged(tmp_path, of_throughput(tolerance=0.35), of_throughput(id="ladder.x.narrow"))
     wide, narrow = entry["ladder.x.throughput"], entry["ladder.x.narrow"]
-    assert (wide["verdict"], narrow["verdict"], wide["way"]) == (REPRODUCED, NOT, "share")
+    assert (wide["verdict"], narrow["verdict"], wide["way"]) == (REPRODUCED, PARTLY, "share")
     assert wide["expected"] == pytest.approx(21779 * 60.0 / 38.7)
     assert "0.563 of the 38.70 TFLOP/s of fp32 (NVIDIA RTX A6000 data sheet)" in wide["explanation"]
-    assert "of the 60.00 TFLOP/s of fp32 (measured by ceilings.ffma)" in wide["explanation"]
+    assert "of the 60.00 TFLOP/s of fp32 (measured by fp32 multiply-add)" in wide["explanation"]
 
 
 def test_without_a_measured_ceiling_the_data_sheet_counts_or_nothing(tmp_path):
@@ -237,10 +239,10 @@ def test_a_time_is_expected_to_shrink_as_the_rate_grows(tmp_path):
 
 def test_a_model_multiplies_the_published_ratio_by_the_rates(tmp_path):
     transfer = {"kind": "model", "by": {"numerator": "fp32", "denominator": "dram"}, "why": "Reuse."}
-    entry = judged(tmp_path, of_ratio(transfer=transfer, partly={"same_side_of": 1}))["ladder.x.ratio"]
+    entry = judged(tmp_path, of_ratio(transfer=transfer, same_side_of=1))["ladder.x.ratio"]
     wanted = 0.937 * (60.0 / 3000) / (38.7 / 768)
     assert entry["expected"] == pytest.approx(wanted) and entry["way"] == "model"
-    assert entry["verdict"] == PARTLY  # 0.90 beside 0.372: too high, yet below 1
+    assert entry["verdict"] == NOT  # 0.90 beside 0.372: below 1, and off by more than a factor of 2
     assert "fp32 over dram was 0.0504" in entry["explanation"].lower()
 
 
@@ -288,10 +290,14 @@ def test_a_transfer_without_its_rates_is_refused(tmp_path, transfer, words):
 def test_a_ratio_has_no_share_and_a_share_no_side(tmp_path):
     share = of_throughput()["transfer"]
     assert "not of a value in 'ratio'" in refused(tmp_path, of_ratio(transfer=share))
-    assert "partly.same_side_of" in refused(tmp_path, of_throughput(partly={"same_side_of": 1}))
+    assert "same_side_of" in refused(tmp_path, of_throughput(same_side_of=1))
 
 
 # An article's own arithmetic
+
+
+LEVELS = [{"system": "L6 vectorized"}, {"system": "L7 warptile"}]
+OF_LEVEL = {"l": {"metric": "throughput", "n": 4096}, "q": {"metric": "ratio_to_cublas", "n": 4096}}
 
 
 @pytest.mark.parametrize(
@@ -304,54 +310,52 @@ def test_a_ratio_has_no_share_and_a_share_no_side(tmp_path):
             {"expect": "l", "below": "q * 2"},
             None,
             CONTRADICTORY,
-            "is 21,779, not below q * 2 = 1.874: against the statement",
+            f"21,779, not below 0.937 {BY} 2 = 1.8740: against the statement",
         ),
-        ({"expect": "2*n**3/l/1e6 + q*0", "equals": "6.3107"}, 0.001, CONSISTENT, "n = 4,096"),
-    ],
-)
-def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tolerance, verdict, words):
-    compute = {"metric": "consistent", "rows": {"l": THROUGHPUT, "q": RATIO_ROW}, **compute}
-    claim = of_arithmetic(compute=compute)
-    claim = {key: value for key, value in claim.items() if key != "tolerance" or tolerance is not None}
-    entry = judged(tmp_path, claim, ladder=False, ceilings=False)["ladder.x.sum"]
-    assert (entry["verdict"], entry["way"]) == (verdict, "consistent")
-    assert words in entry["explanation"] and entry["judged_on"] is None
-    assert entry["measured"][0]["from"] == [
-        "published.csv: ladder, L7 warptile, throughput",
-        "published.csv: ladder, L7 warptile, ratio_to_cublas",
-    ]
-
-
-LEVELS = [{"system": "L6 vectorized"}, {"system": "L7 warptile"}]
-OF_LEVEL = {"l": {"metric": "throughput", "n": 4096}, "q": {"metric": "ratio_to_cublas", "n": 4096}}
-
-
-@pytest.mark.parametrize(
-    ("compute", "tolerance", "verdict", "words"),
-    [
-        ({"expect": "l / q", "equals": 23250, "each": LEVELS}, 0.001, CONSISTENT, ["Of 2 cases", "0.1%"]),
-        ({"expect": "l / q", "equals": 23261, "each": LEVELS}, 0.0005, CONTRADICTORY, ["it holds in 1 of 2 cases"]),
-        ({"expect": "l", "above": 20000, "each": LEVELS}, None, CONTRADICTORY, ["18,237", "1 of 2 cases"]),
-        ({"expect": "l", "below": "30000 * q", "each": LEVELS}, None, CONSISTENT, ["Of 2 cases", "as stated"]),
+        ({"expect": "2*n**3/l/1e6 + q*0", "equals": "6.3107"}, 0.001, CONSISTENT, f"2{BY}4,096^3/21,779/1e6 + "),
+        (
+            {"expect": "l / q", "equals": 23250, "each": LEVELS},
+            0.001,
+            CONSISTENT,
+            "Of 2 cases the one that is furthest off: 18,237 / 0.784 = 23,261, beside 23,250",
+        ),
+        ({"expect": "l / q", "equals": 23261, "each": LEVELS}, 0.0005, CONTRADICTORY, "it holds in 1 of 2 cases"),
+        (
+            {"expect": "l", "above": 20000, "each": LEVELS},
+            None,
+            CONTRADICTORY,
+            "18,237, not above 20,000: against the statement; it holds in 1 of 2 cases",
+        ),
+        (
+            {"expect": "l", "below": "30000 * q", "each": LEVELS},
+            None,
+            CONSISTENT,
+            "Of 2 cases the one that is furthest off: ",
+        ),
         (
             {"expect": "l / q", "equals": 21779, "each": [LEVELS[1], {"l": LEVELS[1], "q": LEVELS[0]}]},
             0.3,
             CONSISTENT,
-            ["q = 0.784"],
+            "0.784",
         ),
     ],
 )
-def test_a_claim_of_several_cases_needs_all_of_them(tmp_path, compute, tolerance, verdict, words):
-    compute = {"metric": "consistent", "rows": {**OF_LEVEL}, **compute}
-    if "q" not in f"{compute['expect']} {compute.get('below', '')}":
-        del compute["rows"]["q"]
-    claim = of_arithmetic(compute=compute)
+def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tolerance, verdict, words):
+    """Of several cases all must hold; the one that is furthest off is shown."""
+    rows = OF_LEVEL if "each" in compute else {"l": THROUGHPUT, "q": RATIO_ROW}
+    used = {
+        name: row
+        for name, row in rows.items()
+        if name in f"{compute['expect']} {compute.get('below', '')} {compute.get('above', '')}"
+    }
+    claim = of_arithmetic(compute={"metric": "consistent", "rows": used, **compute})
     claim = {key: value for key, value in claim.items() if key != "tolerance"}
     claim |= {} if tolerance is None else {"tolerance": tolerance}
     entry = judged(tmp_path, claim, ladder=False, ceilings=False)["ladder.x.sum"]
-    assert entry["verdict"] == verdict
-    assert not [word for word in words if word not in entry["explanation"]], entry["explanation"]
-    assert len(entry["published"]) == 2 * len(compute["rows"])
+    assert (entry["verdict"], entry["way"], entry["judged_on"]) == (verdict, "consistent", None)
+    assert words in entry["explanation"], entry["explanation"]
+    assert len(entry["published"]) == len(entry["measured"][0]["from"]) == len(used) * len(compute.get("each", [0]))
+    assert entry["measured"][0]["from"][0] == f"published.csv: ladder, {entry['published'][0]['system']}, throughput"
 
 
 @pytest.mark.parametrize(
@@ -435,7 +439,7 @@ def test_machine_code_is_read_for_the_articles_architecture(calculations):
     assert entry["measured"][0]["value"] == pytest.approx(4 * 1800 / 4096)
     assert entry["measured"][0]["from"][1].endswith("hopper.wgmma.json#archs.sm_90")
     claim["compute"]["arch"] = "sm_89"
-    assert "no build record of hopper.wgmma for sm_89" in calculations(claim)["explanation"]
+    assert "for compute capability 8.9" in calculations(claim)["explanation"]
 
 
 @pytest.mark.parametrize(
@@ -446,7 +450,7 @@ def test_machine_code_is_read_for_the_articles_architecture(calculations):
         ({"function": "_private"}, "no function '_private'"),
         ({"function": "dropped", "options": {}}, "compute.options has no number 'tiles'"),
         ({"function": "wrong"}, "returned 3 and no finite Calculated"),
-        ({"function": "dropped", "kernels": ["hopper.wgmma"]}, "arch"),
+        ({"function": "dropped", "arch": "sm_90"}, "kernels"),
         ({"function": "dropped", "kernels": ["hopper.nave"], "arch": "sm_90"}, "hopper.nave"),
     ],
 )
@@ -475,7 +479,7 @@ def test_what_is_covered_is_shown_and_not_counted(tmp_path):
     entry = judged(tmp_path, of_ratio(), of_throughput(transfer=none, covered_by="ladder.x.ratio"))
     covered = entry["ladder.x.throughput"]
     assert (covered["verdict"], covered["way"]) == (COVERED, "covered")
-    assert covered["explanation"].startswith("ladder.x.ratio judges this in other units")
+    assert covered["explanation"].startswith("Another statement judges this in other units")
     assert covered["measured"][0]["value"] == pytest.approx(44100, rel=0.05)
     assert re.search(r"not counted again\. Measured: 4[0-9],[0-9]{3}[^.]* GFLOP/s\.$", covered["explanation"])
 
@@ -519,7 +523,7 @@ def test_registers_are_counted_apart(tmp_path):
     world = World(tmp_path / "world", sizes=(4096,), samples=False).write()
     of = loaded(tmp_path, of_ratio(), of_ratio(id="ladder.x.own", register="project"))
     result = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of).as_json()
-    assert [result["counts"][register][REPRODUCED] for register in REGISTERS] == [1, 0, 1]
+    assert [result["counts"][register][REPRODUCED] for register in REGISTERS] == [1, 0, 0, 1]
 
 
 def test_a_count_has_no_tolerance(tmp_path):
@@ -548,7 +552,7 @@ def test_every_register_and_way_has_a_rule_and_every_claim_has_both():
 
 def test_hardly_any_statement_of_an_article_is_beyond_testing():
     untested = [claim.id for claim in claims.load() if claim.register == ARTICLE and way_of(claim) == NONE]
-    assert len(untested) <= 8, untested
+    assert len(untested) <= 13, untested  # five of them rest on an example that has not been built
 
 
 def test_no_statement_that_arithmetic_finds_right_is_called_wrong():

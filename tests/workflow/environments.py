@@ -100,7 +100,7 @@ CASES = (
     ),
     Case(
         "from another folder",
-        command='cd / && snakemake -n --quiet all --cores 1 -s "$OLDPWD/workflow/Snakefile"',
+        command='cd / && snakemake -n --quiet all --cores 1 -s "$OLDPWD/Snakefile"',
         refused="config/config.yaml but it is not present",
     ),
 )

@@ -89,6 +89,5 @@ def test_the_jobs_of_a_killed_run_end_and_the_next_run_goes_on(folder: Path, com
 def test_a_closed_terminal_ends_a_run_and_its_jobs(folder: Path, compiler: Path) -> None:
     run = Started(folder, compiler)
     run.end(signal.SIGHUP)
-    assert list(folder.glob(".snakemake/locks/*")) == []
     plan = snakemake("--dry-run", TARGET, folder=folder)
-    assert plan.returncode == 0 and "was killed" not in plan.stdout
+    assert plan.returncode == 0 and "LockException" not in plan.stdout, plan.stdout

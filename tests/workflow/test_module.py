@@ -33,7 +33,7 @@ def other(tree: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "other"
     folder.mkdir()
     (folder / "theirs.yaml").write_text(yaml.safe_dump({"gemmrepro": config}))
-    text = OTHER.format(config="theirs.yaml", snakefile=str(tree / "workflow/Snakefile"))
+    text = OTHER.format(config="theirs.yaml", snakefile=str(tree / "Snakefile"))
     (folder / "Snakefile").write_text(text)
     return folder
 
@@ -55,6 +55,6 @@ def test_a_job_of_the_module_runs_in_the_other_workflows_folder(other: Path) -> 
 def test_the_catalog_finds_what_it_asks_for() -> None:
     usage = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())["usage"]
     assert usage["software-stack-deployment"]["singularity"] is True
-    for name in ("workflow/Snakefile", "config/config.yaml", "config/README.md"):
+    for name in ("Snakefile", "config/config.yaml", "config/README.md"):
         assert (ROOT / name).is_file(), name
     assert usage["mandatory-flags"]["flags"] in (ROOT / "README.md").read_text()

@@ -229,7 +229,7 @@ def test_a_signed_image_runs_without_a_network(finished: Path) -> None:
 
 def test_what_runs_in_an_image_knows_the_commit(default_run: str, tmp_path: Path) -> None:
     """No image has git; rows that are measured in one name their commit all the same."""
-    words = {"snakefile": str(ROOT / "workflow/Snakefile"), "image": str(IMAGES / "report.sif")}
+    words = {"snakefile": str(ROOT / "Snakefile"), "image": str(IMAGES / "report.sif")}
     (tmp_path / "Snakefile").write_text(COMMIT.format(**words))
     configured = ("--configfile", str(ROOT / "config/config.yaml"))
     run = snakemake(*configured, "--use-singularity", "commit.txt", folder=tmp_path)

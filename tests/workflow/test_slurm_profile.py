@@ -24,7 +24,7 @@ def resources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, i
     """By rule of a live plan made with the profile, on a login node: the resources that do not depend on a job."""
     folder = tmp_path_factory.mktemp("profile")
     copy_sources(folder / "gemmrepro")
-    with (folder / "gemmrepro/workflow/Snakefile").open("a") as file:
+    with (folder / "gemmrepro/Snakefile").open("a") as file:
         file.write(PRINT_RESOURCES)
     (folder / "cluster.yaml").write_text("measure: live\ngpu: {name: NVIDIA H200, capability: 90}\n")
     runtime = folder / "bin/apptainer"

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gemmrepro.check import stage as check
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.host import accept, compare, finished_run
+from gemmrepro.host import finished_run
+from gemmrepro.recordings import accept, compare
 
 COMMANDS: Mapping[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "check": (check.main, "judge kernel families against the contract, without a GPU"),

@@ -1,18 +1,9 @@
 # Verdicts on the published claims, and figures, from rows, builds and gates alone.
 
-# An experiment's declaration includes its figures and columns.
-DECLARED = [path for family in FAMILIES if (path := experiments.path_of(family)).is_file()]
-
 
 rule verdicts:
     input:
-        claims=[path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/claims.yaml")).is_file()],
-        calculations=[
-            path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/calculations.py")).is_file()
-        ],
-        published=checked_out("kernels/published.csv"),
-        chips=[checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")],
-        schema=checked_out("workflow/schemas/claims.schema.yaml"),
+        judged_by=ancient(JUDGED_BY),
         measurements=PLAN.measurements(FAMILIES),
         regimes=PLAN.regimes(),
         experiments=PLAN.experiment_files(FAMILIES),
@@ -31,9 +22,9 @@ rule verdicts:
         image("report")
     params:
         families=",".join(FAMILIES),
-        registered=[read_of("drawn", family) for family in FAMILIES],
-        declared=[file_hash(path) for path in DECLARED],
-        code=code("judge.verdicts"),
+        registered=read_of_families("drawn", FAMILIES),
+        judged_by=contents(JUDGED_BY),
+        code=code("judge.verdicts", *declared(FAMILIES)),
     message:
         "Judging the published claims"
     shell:
@@ -43,59 +34,55 @@ rule verdicts:
 
 
 # Another GPU's recordings, judged by themselves, for the page that shows GPUs side by side.
-for gpu in PLAN.other_gpus:
-
-    rule:
-        name:
-            f"verdicts_on_{gpu.replace('-', '_')}"
-        input:
-            PLAN.recorded_on(gpu),
-            claims=rules.verdicts.input.claims,
-            calculations=rules.verdicts.input.calculations,
-            published=rules.verdicts.input.published,
-            chips=rules.verdicts.input.chips,
-            schemas=[rules.verdicts.input.schema, *RECORDING_RULES],
-            records=PLAN.builds_in(FAMILIES),
-            image=in_image("report"),
-        output:
-            verdicts=f"results/gpus/{gpu}/verdicts.json",
-            folders=[directory(f"results/gpus/{gpu}/{name}") for name in ("measure", "regimes", "experiments", "gates")],
-        log:
-            f"results/logs/gpus/{gpu}.log",
-        container:
-            image("report")
-        params:
-            folder=subpath(output.verdicts, parent=True),
-            recordings=lambda wildcards, output: PLAN.recordings_on(Path(output.verdicts).parent.name),
-            families=",".join(FAMILIES),
-            experiments=[
-                f"{family}={','.join(each.name for each in declared)}"
-                for family in FAMILIES
-                if (declared := PLAN.experiments[family])
-            ],
-            kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in KERNELS.values()],
-            registered=[read_of("drawn", family) for family in FAMILIES],
-            judged=[read_of("judged", kernel.id) for kernel in KERNELS.values()],
-            protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in KERNELS.values())],
-            declared=[file_hash(path) for path in DECLARED],
-            code=code(
-                "judge.verdicts", "measure.recorded", "measure.regimes.recorded", "experiments.recorded", "gates.stage"
-            ),
-        message:
-            "Judging the claims on {params.recordings}"
-        shell:
-            "( set -e;"
-            " python3 -m gemmrepro.measure.recorded --families {params.families} --recorded {params.recordings}"
-            " --build results/build --out {params.folder}/measure;"
-            " python3 -m gemmrepro.measure.regimes.recorded --families {params.families} --recorded {params.recordings}"
-            " --build results/build --out {params.folder}/regimes;"
-            " python3 -m gemmrepro.experiments.recorded --experiments {params.experiments}"
-            " --recorded {params.recordings} --build results/build --out {params.folder}/experiments;"
-            " python3 -m gemmrepro.gates.stage --kernels {params.kernels} --build results/build"
-            " --recorded {params.recordings} --out {params.folder}/gates;"
-            " python3 -m gemmrepro.judge.verdicts --measure {params.folder}/measure --gates {params.folder}/gates"
-            " --build results/build --families {params.families} --experiments {params.folder}/experiments"
-            " --regimes {params.folder}/regimes --out {output.verdicts} ) 2>&1 | tee {log}"
+rule verdicts_on:
+    input:
+        recordings=lambda wildcards: ancient(PLAN.recorded_on(wildcards.gpu)),
+        judged_by=ancient([*JUDGED_BY, *RECORDING_RULES]),
+        records=PLAN.builds_in(FAMILIES),
+        image=in_image("report"),
+    output:
+        verdicts="results/gpus/{gpu}/verdicts.json",
+        folders=[directory(f"results/gpus/{{gpu}}/{name}") for name in ("measure", "regimes", "experiments", "gates")],
+    log:
+        "results/logs/gpus/{gpu}.log",
+    wildcard_constraints:
+        gpu="[a-z0-9-]+",
+    container:
+        image("report")
+    params:
+        folder=subpath(output.verdicts, parent=True),
+        recordings=lambda wildcards: PLAN.recordings_on(wildcards.gpu),
+        recorded=lambda wildcards: contents(PLAN.recorded_on(wildcards.gpu)),
+        families=",".join(FAMILIES),
+        experiments=[
+            f"{family}={','.join(each.name for each in made)}"
+            for family in FAMILIES
+            if (made := PLAN.experiments[family])
+        ],
+        kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in KERNELS.values()],
+        registered=read_of_families("drawn", FAMILIES),
+        judged=[read_of("judged", kernel.id) for kernel in KERNELS.values()],
+        protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in KERNELS.values())],
+        judged_by=contents([*JUDGED_BY, *RECORDING_RULES]),
+        code=[
+            code("judge.verdicts", "recordings.bring", "recordings.takes", *declared(FAMILIES)),
+            code("experiments.recorded", "gates.stage", without=JUDGES),
+        ],
+    message:
+        "Judging the claims on {params.recordings}"
+    shell:
+        "( set -e;"
+        " python3 -m gemmrepro.recordings.bring --families {params.families} --recorded {params.recordings}"
+        " --build results/build --out {params.folder}/measure;"
+        " python3 -m gemmrepro.recordings.takes --families {params.families} --recorded {params.recordings}"
+        " --build results/build --out {params.folder}/regimes;"
+        " python3 -m gemmrepro.experiments.recorded --experiments {params.experiments}"
+        " --recorded {params.recordings} --build results/build --out {params.folder}/experiments;"
+        " python3 -m gemmrepro.gates.stage --kernels {params.kernels} --build results/build"
+        " --recorded {params.recordings} --out {params.folder}/gates;"
+        " python3 -m gemmrepro.judge.verdicts --measure {params.folder}/measure --gates {params.folder}/gates"
+        " --build results/build --families {params.families} --experiments {params.folder}/experiments"
+        " --regimes {params.folder}/regimes --out {output.verdicts} ) 2>&1 | tee {log}"
 
 
 for family, names in PLAN.figures().items():
@@ -106,10 +93,8 @@ for family, names in PLAN.figures().items():
         input:
             measurements=PLAN.measurements(sorted({family, "ceilings"} & set(FAMILIES))),
             experiments=PLAN.experiment_files([family]),
-            published=checked_out("kernels/published.csv"),
-            chips=[checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")],
-            searches=sorted(map(str, Path(checked_out(f"kernels/{family}/tuned")).glob("*/*.csv"))),
-            layouts=sorted(map(str, Path(checked_out(f"kernels/{family}/layouts")).glob("*.csv"))),
+            published=ancient(checked_out("kernels/published.csv")),
+            drawn_from=ancient(drawn_from(family)),
             image=in_image("report"),
         output:
             report(
@@ -132,13 +117,10 @@ for family, names in PLAN.figures().items():
             image("report")
         params:
             family=family,
-            registered=[read_of("drawn", name) for name in sorted({family, "ceilings"} & set(FAMILIES))],
-            declared=[
-                file_hash(path)
-                for path in (experiments.path_of(family), tables.path_of(family), paper_figures.path_of(family))
-                if path.is_file()
-            ],
-            code=code("figures.stage"),
+            registered=read_of_families("drawn", sorted({family, "ceilings"} & set(FAMILIES))),
+            published=printed(family),
+            drawn_from=contents(drawn_from(family)),
+            code=code("figures.stage", *declared([family])),
         message:
             "Drawing the figures of {params.family}"
         shell:
@@ -153,8 +135,7 @@ rule figures_paper:
         measurements=PLAN.measurements(FAMILIES),
         experiments=PLAN.experiment_files(FAMILIES),
         regimes=PLAN.regimes(),
-        published=checked_out("kernels/published.csv"),
-        chips=[checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")],
+        drawn_from=ancient(JUDGED_BY),
         image=in_image("report"),
     output:
         report(
@@ -174,14 +155,9 @@ rule figures_paper:
         image("report")
     params:
         families=",".join(FAMILIES),
-        registered=[read_of("drawn", family) for family in FAMILIES],
-        declared=[
-            file_hash(path)
-            for family in FAMILIES
-            for path in (experiments.path_of(family), tables.path_of(family), paper_figures.path_of(family))
-            if path.is_file()
-        ],
-        code=code("figures.stage"),
+        registered=read_of_families("drawn", FAMILIES),
+        drawn_from=contents(JUDGED_BY),
+        code=code("figures.stage", *declared(FAMILIES)),
     message:
         "Drawing the paper's own figures"
     shell:

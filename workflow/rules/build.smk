@@ -19,8 +19,7 @@ for family in FAMILIES:
                 name:
                     f"build_{family}_{toolkit}{part}"
                 input:
-                    sources=relative(dict.fromkeys(kernel.source_path for kernel in together)),
-                    headers=relative(dict.fromkeys(path for kernel in together for path in kernel.header_paths)),
+                    sources=ancient(sources_of(together)),
                     image=in_image(toolkit),
                 output:
                     [
@@ -40,7 +39,8 @@ for family in FAMILIES:
                     toolkit=toolkit,
                     family=family,
                     registered=[read_of("compiled", kernel.id) for kernel in together],
-                    code=compiled_code(together),
+                    sources=contents(sources_of(together)),
+                    code=build_code(together),
                     folder=subpath(output[0], parent=True),
                 message:
                     "Compiling the kernels of {params.family} with {params.toolkit} (those in the cache are kept)"

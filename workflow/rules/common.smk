@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -13,13 +14,13 @@ from snakemake.utils import min_version
 
 min_version("9.0")
 
-# Snakemake stays loaded to the end: Python's collector of cycles does not walk through it again and again.
-gc.freeze()
+# What is loaded and parsed here stays to the end: Python's collector of cycles does not walk through it again and again.
+gc.disable()
 
 # Also where another workflow uses this one as a module: `workflow.basedir` would be the other's.
 if not isinstance(workflow.current_basedir, os.PathLike):
     raise WorkflowError(
-        "gemmrepro needs its whole checkout: clone the repository, and name workflow/Snakefile in the clone as the"
+        "gemmrepro needs its whole checkout: clone the repository, and name the Snakefile in the clone as the"
         " module's snakefile."
     )
 LIBRARY = str(Path(workflow.current_basedir).parent)
@@ -28,13 +29,12 @@ sys.path.insert(0, LIBRARY)
 import gemmrepro.host.config
 import gemmrepro.host.config_files
 import gemmrepro.host.disk_space
-import gemmrepro.host.encoding
 import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
-from gemmrepro.build.cached import CACHE, code_of
+from gemmrepro.build.cached import CACHE, OF_COMPILER
 from gemmrepro.core import dependencies, provenance, trees
-from gemmrepro.core.names import TOOLKITS
+from gemmrepro.core.names import REFERENCE, TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.gates.keys import protocol
@@ -47,16 +47,12 @@ from gemmrepro.host.containers import (
     in_containers,
     use_apptainer,
 )
-from gemmrepro.host.memo import Memo
+from gemmrepro.host.contents import contents
 from gemmrepro.host.sources import Sources
 from gemmrepro.experiments import paper_figures
 from gemmrepro.host.plan import Plan, checked_out, relative
-from gemmrepro.measure.checks.gates import GATES
-from gemmrepro.measure.checks.manifest import MANIFEST
-from gemmrepro.measure.checks.physics import CEILINGS
-from gemmrepro.measure.checks.sanitizers import SANITIZERS
-from gemmrepro.measure.recording import FILES, RUN, SUMMARY
-from gemmrepro.measure.regimes.places import FILES as REGIME_FILES
+from gemmrepro.measure.recording import CEILINGS, FILES, GATES, MANIFEST, RUN, SANITIZERS, SUMMARY
+from gemmrepro.measure.regimes import FILES as REGIME_FILES
 from gemmrepro.registry import keys
 
 
@@ -66,9 +62,9 @@ def stop(error):
     sys.exit(1)
 
 
-OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY)
+OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY).parent
 try:
-    gemmrepro.host.encoding.check_encoding()
+    places.check_encoding()
     if OWN and workflow.is_main_process:
         gemmrepro.host.disk_space.check()
     RUN = gemmrepro.host.killed_runs.Run() if OWN and workflow.is_main_process else None
@@ -92,12 +88,10 @@ try:
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
     TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process, CONTAINERS)
-    # Every start needs some hundred hashes of code and records, and what the claims count.
-    MEMO = Memo(Path(LIBRARY).parent / "resources/cache/plan", config["tuned_gpu"])
     ONLY = requested.only(sys.argv[1:], os.environ, workflow.is_main_process)
     for name in sorted(ONLY):
         registry.kernel(name)
-    PLAN = Plan(config, TARGET.measure, TARGET.gpu, ONLY, MEMO)
+    PLAN = Plan(config, TARGET.measure, TARGET.gpu, ONLY)
     IDLE = PLAN.idle
     FAMILIES = PLAN.families
     KERNELS = PLAN.kernels
@@ -197,41 +191,39 @@ def in_image(env):
 
 
 def code(*stages, without=()):
-    """A hash of the code that stages reach in the library: a parameter that reruns a rule when its behaviour may change."""
-    start = [f"gemmrepro.{stage}" for stage in stages]
-    but = frozenset(f"gemmrepro.{package}" for package in without)
-    return MEMO(f"code {sorted(start)} without {sorted(but)}", lambda: dependencies.code_hash(*start, without=but))
+    """A hash of the modules that stages, or Python files of kernels, import: it reruns a rule when they may behave otherwise."""
+    start = [stage if isinstance(stage, Path) else f"gemmrepro.{stage}" for stage in stages]
+    return dependencies.modules_hash(*start, without=frozenset(f"gemmrepro.{module}" for module in without))
 
 
-def file_hash(path):
-    return MEMO(f"file {os.path.relpath(path, LIBRARY)}", lambda: dependencies.file_hash(path))
+def build_code(kernels):
+    """The code that builds some kernels; the registry's counts by what it says of them."""
+    compilers = {kernel.code.compiler for kernel in kernels}
+    others = {module for name, modules in OF_COMPILER.items() if name not in compilers for module in modules}
+    return dependencies.modules_hash("gemmrepro.build.stage", without=frozenset({"gemmrepro.registry", *others}))
 
 
+@cache
 def protocol_of(operation):
     """The code that judges an operation: that of any kernel that computes it."""
-    kernel = next(kernel for kernel in KERNELS.values() if kernel.compute.op == operation)
-    return MEMO(f"protocol {operation}", lambda: protocol(kernel))
+    return protocol(next(kernel for kernel in KERNELS.values() if kernel.compute.op == operation))
 
 
-def compiled_code(kernels):
-    """The build's code, for the compilers of some kernels."""
-    names = sorted({kernel.code.compiler for kernel in kernels})
-    return MEMO(f"compilers {names}", lambda: code_of(*names))
-
-
+@cache
 def read_of(what, name):
     """What a stage reads of a kernel (`compiled`, `judged`) or a family (`run`, `drawn`, `told`); see registry.keys."""
-    of = registry.kernel if "." in name else str
-    return MEMO(f"{what} {name}", lambda: getattr(keys, what)(of(name)))
+    return getattr(keys, what)(registry.kernel(name) if "." in name else name)
+
+
+def read_of_families(what, families):
+    """The same of some families, and what their kernels run."""
+    return [read_of(part, family) for family in families for part in dict.fromkeys([what, "run"])]
 
 
 def launched(kernels):
     """What experiments give the GPU beside the binaries of some kernels."""
-
-    def read(kernel):
-        return trees.digest(json.dumps(keys.launched(kernel, keys.usual_shapes(kernel)), sort_keys=True))
-
-    return [MEMO(f"launched {kernel.id}", lambda: read(kernel)) for kernel in kernels]
+    runs = [keys.launched(kernel, keys.usual_shapes(kernel)) for kernel in kernels]
+    return trees.digest(json.dumps(runs, sort_keys=True))
 
 
 def kernel_of(wildcards):

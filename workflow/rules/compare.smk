@@ -25,7 +25,7 @@ rule compare:
     params:
         before=lambda wildcards: COMPARED["before"],
         after=lambda wildcards: COMPARED["after"],
-        code=code("host.compare"),
+        code=code("recordings.compare"),
     message:
         "Comparing {params.after} with {params.before}"
     shell:

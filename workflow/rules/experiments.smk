@@ -40,9 +40,9 @@ for source in sources():
             names=",".join(source.names),
             folder=subpath(output[0], parent=True),
             command=experiment_command(source),
-            declared=experiment_code(source.family, source.names),
             run=launched(experiment_kernels(source.family, source.names)),
-            code=code("experiments.run"),
+            sources=contents(experiment_sources(source.family, source.names)),
+            code=code("experiments.run", experiments.path_of(source.family)),
             origin=source.message,
         message:
             "Experiments of {params.family}, {params.origin}: {params.names}"
@@ -58,12 +58,8 @@ for family, names in RECORDED_EXPERIMENTS.items():
         name:
             f"experiments_{family}"
         input:
-            sources=relative(experiment_sources(family, names)),
+            recorded=ancient(recorded_experiments(family, names)),
             records=[path for kernel in experiment_kernels(family, names) for path in PLAN.builds_of(kernel)],
-            recording=PLAN.recorded(
-                family, *(f"experiments/{name}.{suffix}" for name in names for suffix in ("csv", "json")), MANIFEST
-            ),
-            schema=checked_out("workflow/schemas/experiment.schema.yaml"),
             image=in_image("report"),
         output:
             report(
@@ -81,9 +77,9 @@ for family, names in RECORDED_EXPERIMENTS.items():
             family=family,
             names=",".join(names),
             recordings=lambda wildcards: PLAN.recordings,
-            declared=experiment_code(family, names),
             run=launched(experiment_kernels(family, names)),
-            code=code("experiments.recorded"),
+            recorded=contents(recorded_experiments(family, names)),
+            code=code("experiments.recorded", experiments.path_of(family)),
         message:
             "Experiments of {params.family}, from {params.recordings}"
         shell:

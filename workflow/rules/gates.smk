@@ -51,7 +51,7 @@ for name, judged in PLAN.judged_together().items():
             numeric=[
                 path
                 for family in dict.fromkeys(kernel.family for kernel in judged)
-                for path in PLAN.numbers_of(family)
+                for path in (PLAN.numbers_of(family) if PLAN.live else ancient(PLAN.numbers_of(family)))
             ],
             image=in_image("report"),
         output:
@@ -72,6 +72,7 @@ for name, judged in PLAN.judged_together().items():
             kernels=[f"{kernel.id}={','.join(PLAN.toolkits_of(kernel))}" for kernel in judged],
             families=", ".join(dict.fromkeys(kernel.family for kernel in judged)),
             evidence=PLAN.evidence(name),
+            recorded=[] if PLAN.live else contents(path for family in FAMILIES for path in PLAN.numbers_of(family)),
             registered=[read_of("judged", kernel.id) for kernel in judged],
             protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in judged)],
             code=code("gates.stage", without=JUDGES),

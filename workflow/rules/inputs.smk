@@ -1,4 +1,5 @@
 # What the rules of each stage read: functions of wildcards, apart from the rules as Snakemake's lint asks.
+import csv
 import shlex
 from dataclasses import dataclass
 
@@ -16,13 +17,89 @@ RECORDING_RULES = [
 ]
 
 
+# What claims are judged by.
+JUDGED_BY = [
+    *(path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/claims.yaml")).is_file()),
+    *(path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/calculations.py")).is_file()),
+    checked_out("kernels/published.csv"),
+    checked_out("kernels/chips.yaml"),
+    checked_out("workflow/schemas/chips.schema.yaml"),
+    checked_out("workflow/schemas/claims.schema.yaml"),
+]
+
+
+PLACES = (experiments.path_of, tables.path_of, paper_figures.path_of)
+
+
+def declared(families):
+    """The Python files of families that declare experiments and figures."""
+    paths = [place(family) for family in families for place in PLACES]
+    return [path for path in paths if path.is_file()]
+
+
+def recording(family):
+    """The committed files that a family's recorded rows are made from and held against."""
+    rows = PLAN.recorded(family, *FILES, GATES, SANITIZERS, MANIFEST)
+    return [*rows, *PLAN.recorded(CEILINGS, SUMMARY, RUN), *RECORDING_RULES]
+
+
+def sources_of(kernels):
+    """The sources and headers that some kernels are compiled from."""
+    return relative(dict.fromkeys(path for kernel in kernels for path in (kernel.source_path, *kernel.header_paths)))
+
+
+def recipe_of(env):
+    """What an image is made by, beside Debian's packages; images of those alone have no lock of their own."""
+    lock = checked_out(f"envs/requirements/{env}.txt")
+    return [checked_out(f"docker/{env}.Dockerfile"), checked_out("docker/apt-locked"), *filter(os.path.isfile, [lock])]
+
+
+def recorded_takes(family):
+    """A family's committed takes of the regimes, and what they are held against."""
+    return [*PLAN.recorded_takes(family), *PLAN.recorded(CEILINGS, SUMMARY, RUN), *RECORDING_RULES]
+
+
+def recorded_experiments(family, names):
+    """The committed rows of some experiments of a family, their schema, and the sources that they must be of."""
+    rows = [f"experiments/{name}.{suffix}" for name in names for suffix in ("csv", "json")]
+    schema = checked_out("workflow/schemas/experiment.schema.yaml")
+    return [*PLAN.recorded(family, *rows, MANIFEST), schema, *relative(experiment_sources(family, names))]
+
+
+def drawn_from(family):
+    """The committed files that figures of a family show, beside what articles print."""
+    folder = Path(checked_out(f"kernels/{family}"))
+    found = [folder / "claims.yaml", *folder.glob("tuned/*/*.csv"), *folder.glob("layouts/*.csv")]
+    chips = [checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")]
+    return [*chips, *sorted(str(path) for path in found if path.is_file())]
+
+
+def printed(family):
+    """A hash of what the articles print that a family is about."""
+    claims = Path(checked_out(f"kernels/{family}/claims.yaml"))
+    named = re.findall(r"\barticle: ([\w-]+)", claims.read_text()) if claims.is_file() else []
+    with open(checked_out("kernels/published.csv"), newline="") as file:
+        rows = [row for row in csv.reader(file) if row[0] in (*named, registry.family(family).article)]
+    return trees.digest(repr(rows))
+
+
+def shown_in_report():
+    """The committed files that the pages show, or are made with."""
+    template = (path for path in Path(checked_out("reports/template")).rglob("*") if path.is_file())
+    files = sorted([*template, *Path(checked_out(f"reports/recorded/{REFERENCE}")).rglob("*.csv")])
+    findings = [checked_out(f"kernels/{family}/findings.md") for family in FAMILIES]
+    schemas = [f"workflow/schemas/{name}.schema.yaml" for name in ("verdicts", "citation", "sanitizers")]
+    declarations = ["kernels/references.yaml", "kernels/mechanisms.yaml", "CITATION.cff", *schemas]
+    sanitizers = [path for family in FAMILIES for path in PLAN.recorded(family, SANITIZERS, MANIFEST)]
+    found = [*map(str, files), *filter(os.path.isfile, findings), *map(checked_out, declarations), *sanitizers]
+    return list(dict.fromkeys([*found, *relative(kernel.source_path for kernel in KERNELS.values())]))
+
+
 def measured_from(wildcards):
     """What a family's rows are made from."""
     inputs = {"records": PLAN.builds_in([wildcards.family])}
     if not PLAN.live:
-        recording = PLAN.recorded(wildcards.family, *FILES, GATES, SANITIZERS, MANIFEST)
-        ceilings = PLAN.recorded(CEILINGS, SUMMARY, RUN)
-        return inputs | {"recording": recording, "ceilings": ceilings, "held_against": RECORDING_RULES}
+        return inputs | {"recording": ancient(recording(wildcards.family))}
     binaries = PLAN.builds_in([wildcards.family], "fatbin")
     return inputs | {"binaries": binaries, "gates": PLAN.gates_in([wildcards.family]), "config": "results/config.json"}
 
@@ -81,7 +158,7 @@ RECORDED_EXPERIMENTS = {
 
 def experiment_inputs(source):
     """The files that experiments' rows depend on, apart from their declarations: sources, builds and gates."""
-    inputs = {"sources": relative(experiment_sources(source.family, source.names))}
+    inputs = {"sources": ancient(relative(experiment_sources(source.family, source.names)))}
     if not source.gpu:
         return inputs
     built = [
@@ -105,9 +182,3 @@ def experiment_command(source):
         return common
     toolkits = ",".join(PLAN.timed_with(source.family))
     return f"{common} --toolkits {toolkits} --build results/build --gates results/gates"
-
-
-def experiment_code(family, names):
-    """Hashes of a family's declarations of experiments, and of the code that some of them are made of."""
-    files = [experiments.path_of(family), *experiment_sources(family, names)]
-    return [file_hash(path) for path in files if path.suffix == ".py"]

@@ -18,38 +18,36 @@ if PLAN.live:
         params:
             folder=subpath(output[0], parent=True),
             run=lambda wildcards: read_of("run", wildcards.family),
-            code=code("measure.regimes.stage"),
+            code=code("measure.sweep_regimes"),
         message:
             "Measuring {wildcards.family} sustained and in bursts (finished passes survive an interruption)"
         shell:
-            ": >{log}; python3 -m gemmrepro.measure.regimes.stage --family {wildcards.family} --config results/config.json"
+            ": >{log}; python3 -m gemmrepro.measure.sweep_regimes --family {wildcards.family} --config results/config.json"
             " --build results/build --gates results/gates --journal results/sweep/regimes/{wildcards.family}"
             " --out {params.folder} 2>&1 >>{log} | tee -a {log}"
 
-elif PLAN.regime_families:
+else:
 
     rule recorded_regimes:
         input:
-            records=PLAN.builds_in(PLAN.regime_families),
-            takes=[path for family in PLAN.regime_families for path in PLAN.recorded_takes(family)],
-            ceilings=PLAN.recorded(CEILINGS, SUMMARY, RUN),
-            held_against=RECORDING_RULES,
+            records=lambda wildcards: PLAN.builds_in([wildcards.family]),
+            takes=lambda wildcards: ancient(recorded_takes(wildcards.family)),
             image=in_image("report"),
         output:
-            PLAN.regimes(),
+            expand("results/regimes/{{family}}/{name}", name=REGIME_FILES),
         log:
-            "results/logs/regimes/recorded.log",
+            "results/logs/regimes/{family}.log",
         container:
             image("report")
         params:
-            families=",".join(PLAN.regime_families),
             recordings=lambda wildcards: PLAN.recordings,
-            run=[read_of("drawn", family) for family in PLAN.regime_families],
-            code=code("measure.regimes.recorded"),
+            run=lambda wildcards: read_of_families("drawn", [wildcards.family]),
+            takes=lambda wildcards: contents(recorded_takes(wildcards.family)),
+            code=code("recordings.takes"),
         message:
-            "Checking the recorded regimes of {params.families}"
+            "Checking the recorded regimes of {wildcards.family}"
         shell:
-            "python3 -m gemmrepro.measure.regimes.recorded --families {params.families} --recorded {params.recordings}"
+            "python3 -m gemmrepro.recordings.takes --families {wildcards.family} --recorded {params.recordings}"
             " --build results/build --out results/regimes 2>&1 | tee {log}"
 
 

@@ -1,5 +1,5 @@
 # The report: a folder of pages that opens from disk.
-from gemmrepro.core.names import REFERENCE, REPORT_FOLDERS, REPORT_PAGES
+from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
 
 
 report: "../report/workflow.rst"
@@ -12,24 +12,11 @@ rule report:
         gates=PLAN.gates_in(FAMILIES),
         builds=PLAN.builds_in(FAMILIES),
         sass=PLAN.builds_in(FAMILIES, "sass"),
-        sources=sorted(set(relative(kernel.source_path for kernel in KERNELS.values()))),
         measurements=PLAN.measurements(FAMILIES),
         regimes=PLAN.regimes(),
         experiments=PLAN.experiment_files(FAMILIES),
         figures=rules.figures.input,
-        findings=[path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/findings.md")).is_file()],
-        reference=sorted(str(path) for path in Path(checked_out(f"reports/recorded/{REFERENCE}")).rglob("*.csv")),
-        template=sorted(str(path) for path in Path(checked_out("reports/template")).rglob("*") if path.is_file()),
-        declarations=[
-            checked_out(path)
-            for path in (
-                "kernels/references.yaml",
-                "kernels/mechanisms.yaml",
-                "CITATION.cff",
-            )
-        ],
-        schemas=[checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("verdicts", "citation", "sanitizers")],
-        sanitizers=[path for family in FAMILIES for path in PLAN.recorded(family, SANITIZERS, MANIFEST)],
+        shown=ancient(shown_in_report()),
         others=expand("results/gpus/{gpu}/verdicts.json", gpu=PLAN.other_gpus),
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
         image=in_image("report"),
@@ -46,9 +33,9 @@ rule report:
     container:
         image("report")
     params:
-        registered=[read_of("told", family) for family in FAMILIES],
-        declared=[file_hash(path) for path in DECLARED],
-        code=code("paper.page"),
+        registered=read_of_families("told", FAMILIES),
+        shown=contents(shown_in_report(), whole=True),
+        code=code("paper.page", *declared(FAMILIES)),
         gpus=[f"results/gpus/{gpu}" for gpu in PLAN.other_gpus],
         recorded=lambda wildcards: PLAN.recordings,
     message:

@@ -61,19 +61,20 @@ rule measure:
         gpu=1 if PLAN.live else 0,
     params:
         # Recorded rows are also held against what is declared of their kernels.
-        run=lambda wildcards: read_of("run" if PLAN.live else "drawn", wildcards.family),
-        code=code("measure.sweep") if PLAN.live else code("measure.recorded"),
+        run=lambda wildcards: read_of_families("run" if PLAN.live else "drawn", [wildcards.family]),
+        recording=lambda wildcards: "" if PLAN.live else contents(recording(wildcards.family)),
+        code=code("measure.sweep") if PLAN.live else code("recordings.bring"),
         command=lambda wildcards: (
-            f"sweep --family {wildcards.family} --config results/config.json --gates results/gates"
+            f"measure.sweep --family {wildcards.family} --config results/config.json --gates results/gates"
             f" --journal results/sweep/{wildcards.family} --out results/measure/{wildcards.family}"
             if PLAN.live
-            else f"recorded --families {wildcards.family} --recorded {PLAN.recordings} --out results/measure"
+            else f"recordings.bring --families {wildcards.family} --recorded {PLAN.recordings} --out results/measure"
         ),
     message:
         "Measuring {wildcards.family}: {params.command} (finished points survive an interruption)"
     shell:
         # The log gets the points' results (stdout) too, the terminal only the progress.
-        ": >{log}; python3 -m gemmrepro.measure.{params.command} --build results/build 2>&1 >>{log} | tee -a {log}"
+        ": >{log}; python3 -m gemmrepro.{params.command} --build results/build 2>&1 >>{log} | tee -a {log}"
 
 
 rule sweep:

@@ -16,13 +16,7 @@ wildcard_constraints:
 
 rule tune_compile:
     input:
-        sources=lambda wildcards: sorted(
-            {
-                path
-                for kernel in candidates_of(wildcards)
-                for path in relative((kernel.source_path, *kernel.header_paths))
-            }
-        ),
+        sources=lambda wildcards: ancient(sources_of(candidates_of(wildcards))),
         image=in_image(TUNE["toolkit"]),
     output:
         "results/tune/build/{tunable}/candidates.json",
@@ -36,7 +30,8 @@ rule tune_compile:
         arch=TARGET.gpu.capability if TARGET.gpu else TUNE["arch"],
         # Changes with the search space and the records made from it.
         declared=lambda wildcards: trees.digest("".join(map(keys.judged, candidates_of(wildcards)))),
-        code=code("tune.compiling", without=["registry"]),
+        sources=lambda wildcards: contents(sources_of(candidates_of(wildcards))),
+        code=code("tune.candidates", without=["registry"]),
         folder=subpath(output[0], parent=True),
     message:
         "Compiling the candidates of {wildcards.tunable} (already compiled ones are kept)"

@@ -1,8 +1,10 @@
-"""What code of ours a stage runs, definition by definition, and one hash over it: what a rule reruns for.
+"""Code of ours that a stage runs, as one hash: by module for rules, by definition for keys.
 
-Snakemake sees a rule's command and not what it imports, so rules take the `code_hash` of their stage as a parameter. It
-covers the functions, classes and constants that the stage reaches, in whatever module they stand: an edit of one that
-it does not reach, a comment, a docstring (see `trees`) or a move to another module changes nothing.
+Snakemake sees a rule's command and not what it imports, so rules take the `modules_hash` of their stage as a parameter.
+
+Keys of verdicts and of the build cache outlive edits of code that they do not rest on. Their `code_hash` covers the
+functions, classes and constants that a definition reaches, in whatever module they stand: an edit of one that it does
+not reach, a comment, a docstring (see `trees`) or a move to another module changes nothing.
 
 Reached is what a definition names: ``read_json``, ``files.read_json``, a re-export, an import in a function, and a
 module whose name is a string by itself, as in ``["-m", "gemmrepro.build.cutile"]``. A class counts as a whole.
@@ -109,19 +111,49 @@ def code_hash(*start: str, without: frozenset[str] = frozenset(), within: frozen
     return trees.digest(repr(sorted(code)))
 
 
-def file_hash(path: Path) -> str:
-    """16 hex digits that change with what a Python file outside the library does, and with what of ours it reaches."""
-    tree = trees.parse(path)
-    code = {
-        (name, trees.text(statement)) for module, name in _reached_by(tree) for statement in _statements((module, name))
-    }
-    return trees.digest(repr([trees.text(tree), sorted(code)]))
+def modules_hash(*start: str | Path, without: frozenset[str] = frozenset()) -> str:
+    """16 hex digits that change with the code of every module of ours that `start` imports, at any depth.
+
+    Comments, docstrings and layout do not count; annotations do, since some are read.
+
+    Args:
+        start: modules, or Python files outside the library.
+        without: packages and modules that do not count, nor what they alone import.
+
+    Raises:
+        ValueError: there is no such module.
+    """
+    hashes: dict[str, str] = {}
+    waiting = list(start)
+    while waiting:
+        place = waiting.pop()
+        name = place if isinstance(place, str) else "/".join(place.parts[-2:])
+        if name in hashes or _is_in(name, without):
+            continue
+        path = file_of(place) if isinstance(place, str) else place
+        if path is None:
+            raise ValueError(f"there is no module {place}")
+        hashes[name], imported = _module(path)
+        waiting += imported
+        if name.count(".") > 1 and isinstance(place, str):
+            waiting.append(name.rpartition(".")[0])  # the package, which is imported first
+    return trees.digest(repr(sorted(hashes.items())))
 
 
-def _reached_by(tree: ast.Module) -> set[Definition]:
-    scope = dict(_imported(tree))
-    needed = {place for statement in tree.body for place in _named(statement, scope)}
-    return closure(*(f"{module}:{name}" for module, name in needed))
+@cache
+def _module(path: Path) -> tuple[str, frozenset[str]]:
+    """A hash of a file's code, and our modules that it imports or names in a string by itself."""
+    tree = ast.parse(path.read_text(encoding="utf-8"), str(path))  # of its own, since docstrings leave it
+    needed = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            needed.update(module for _, (module, _) in _bound_by_import(node))
+        elif isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and _is_module(node.value):
+                needed.add(node.value)
+        elif isinstance(body := getattr(node, "body", None), list):
+            body[:] = [statement for statement in body if not trees.is_docstring(statement)]
+    return trees.digest(ast.dump(tree)), frozenset(needed)
 
 
 def _statements(place: Definition) -> tuple[ast.stmt, ...]:
@@ -157,7 +189,7 @@ def _named(statement: ast.stmt, scope: Mapping[str, Definition]) -> Iterator[Def
         elif isinstance(node, ast.Name) and node not in owners and isinstance(node.ctx, ast.Load) and node.id in scope:
             yield _resolved(*scope[node.id])
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if "." in node.value and _is_ours(node.value):  # "gemmrepro" by itself is a word
+            if _is_module(node.value):
                 yield node.value, ""
 
 
@@ -174,14 +206,18 @@ def _resolved(module: str, name: str) -> Definition:
 def _imported(tree: ast.AST) -> Iterator[tuple[str, Definition]]:
     """What the imports in a tree bind, of our own code: local names, and where they come from."""
     for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _bound_by_import(node)
+
+
+def _bound_by_import(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Definition]]:
+    for alias in node.names:
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                if _is_ours(alias.name):
-                    yield alias.asname or alias.name, (alias.name, "")
-        elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
-            for alias in node.names:
-                inner = f"{node.module}.{alias.name}"
-                yield alias.asname or alias.name, (inner, "") if _is_ours(inner) else (node.module, alias.name)
+            if _is_ours(alias.name):
+                yield alias.asname or alias.name, (alias.name, "")
+        elif node.module and _is_ours(node.module):
+            inner = f"{node.module}.{alias.name}"
+            yield alias.asname or alias.name, (inner, "") if _is_ours(inner) else (node.module, alias.name)
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
@@ -203,6 +239,10 @@ def _is_main(statement: ast.stmt) -> bool:
 
 def _is_in(module: str, packages: frozenset[str]) -> bool:
     return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def _is_module(text: str) -> bool:
+    return "." in text and _is_ours(text)  # "gemmrepro" by itself is a word
 
 
 @cache

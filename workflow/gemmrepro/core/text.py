@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from math import floor, log10
 
-_PREFIX = {"": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
-_UNIT = re.compile(r"^(?P<prefix>[KkMGT]?)(?P<base>byte|Byte|B|FLOP|inst|cycle)s?(?P<rate>/s(ec(ond)?)?)?$")
+_PREFIX = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
+_UNIT = re.compile(r"^(?P<prefix>[nuµmKkMGT]?)(?P<base>byte|Byte|B|FLOP|inst|cycle|s)s?(?P<rate>/s(ec(ond)?)?)?$")
 
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})

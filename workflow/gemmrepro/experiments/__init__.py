@@ -9,10 +9,10 @@
 - `results`: reads what either left, for verdicts, figures and report.
 """
 
-from gemmrepro.experiments.clocks import Clocks
 from gemmrepro.experiments.declarations import (
     FILE,
     RECORDINGS,
+    Clocks,
     Column,
     Dots,
     Experiment,

@@ -11,12 +11,18 @@ from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.declarations import AFTER, BEFORE, Experiment
-from gemmrepro.measure.checks.follows import RATES, close
-from gemmrepro.measure.checks.manifest import check_manifest
-from gemmrepro.measure.checks.refusal import read_document, refused
-from gemmrepro.measure.checks.whole import check_measured
 from gemmrepro.measure.columns import TEXT, number
-from gemmrepro.measure.recording import CurrentKeys, read_rows, with_status
+from gemmrepro.measure.recording import (
+    RATES,
+    CurrentKeys,
+    check_manifest,
+    check_measured,
+    close,
+    read_document,
+    read_rows,
+    refused,
+    with_status,
+)
 from gemmrepro.registry import card
 
 

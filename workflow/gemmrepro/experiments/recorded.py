@@ -14,11 +14,12 @@ import sys
 from pathlib import Path
 
 from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import run_stage
 from gemmrepro.experiments import declarations
 from gemmrepro.experiments.checked import read_checked
 from gemmrepro.experiments.declarations import Experiment
-from gemmrepro.measure.recording import rows_text, stale
+from gemmrepro.measure.recording import stale
 
 
 def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
@@ -32,7 +33,7 @@ def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out:
     """
     out = Path(out)
     rows, run = read_checked(family, experiment, recorded, build)
-    write_atomic(out / f"{experiment.name}.csv", rows_text(rows, experiment.header))
+    write_atomic(out / f"{experiment.name}.csv", csv_text(rows, experiment.header))
     write_json(out / f"{experiment.name}.json", {**run, "source": "recorded"} if run else {"source": "none"})
     return len(rows), stale(rows)
 

@@ -41,8 +41,8 @@ from gemmrepro.experiments.declarations import Experiment
 from gemmrepro.gpu import baselines, cublas, lock
 from gemmrepro.gpu.device import Session, open_gpu
 from gemmrepro.gpu.loaded import Loaded
-from gemmrepro.measure.binaries import NotTimeable, is_built, load_timeable
 from gemmrepro.measure.plan import Skipped
+from gemmrepro.measure.prepare import NotTimeable, is_built, load_timeable
 from gemmrepro.operands import Operands
 from gemmrepro.registry.keys import run_key
 from gemmrepro.registry.requirements import requirement

@@ -18,8 +18,7 @@ from gemmrepro.experiments.tables import declared as tables_of
 from gemmrepro.judge import carrying
 from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.published import published_rows
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.rows import Measurements, counted, row_key, select
+from gemmrepro.measure.rows import Measurements, Regimes, counted, row_key, select
 from gemmrepro.paper.claims import VerdictsView
 from gemmrepro.registry import chips
 

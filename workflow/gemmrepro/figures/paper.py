@@ -38,10 +38,11 @@ from gemmrepro.figures.style import (
 )
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import DECIDED
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
+from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import cubes, row_key, select
+from gemmrepro.paper.accuracy import Accuracies
 from gemmrepro.paper.claims import ClaimView
-from gemmrepro.paper.regimes import RegimeLine, Winner, regime_lines
+from gemmrepro.paper.regimes import Entry, RegimeLine, regime_lines
 from gemmrepro.registry import ladders
 
 HOLDS = {
@@ -426,11 +427,14 @@ def regimes(inputs: Inputs, family: str) -> Drawing:
     """A row per type and size: the best kernel in turn, sustained and in bursts, and the energy of a product."""
     lines: list[RegimeLine] = []
     if family in inputs.measured and family in inputs.regimes:
-        lines = regime_lines({family: inputs.measured[family]}, {family: inputs.regimes[family]})
+        measured, alone = {family: inputs.measured[family]}, {family: inputs.regimes[family]}
+        every = regime_lines(measured, alone, Accuracies.of(inputs.results))
+        lines = [line for line in every if line.is_alone and any(line.winners.values())]
     caption = (
         "Speed over the library's, used in the same way: in turn with it; sustained, alone on a hot GPU; in bursts "
-        "from rest. At each size the best of the kernels that were measured in all three, and the energy of a product "
-        "sustained, of the kernel and of the library. Two takes differ by about 1%, so smaller leads decide nothing."
+        "from rest. At each size the best of the kernels that compete, the first of those that tie, and the energy of "
+        "a product sustained, of the kernel and of the library. Nothing is drawn where the best one's interval is "
+        "wider than 5%. Kernels whose bounds are by norms compete apart."
     )
     table = []
     for line in lines:
@@ -445,8 +449,9 @@ def regimes(inputs: Inputs, family: str) -> Drawing:
 
 
 def _where(line: RegimeLine, lines: Sequence[RegimeLine]) -> str:
-    """What a line is called: its size, and its type where a family has several."""
-    return f"{line.dtype}, {line.n}" if len({each.dtype for each in lines}) > 1 else f"n = {line.n}"
+    """What a line is called: its size, with its type where a family has several, and how its error is bounded."""
+    named = f"{line.n}{'' if line.is_bounded else ', by norms'}"
+    return f"{line.dtype}, {named}" if len({each.dtype for each in lines}) > 1 else f"n = {named}"
 
 
 def _paint_regimes(lines: Sequence[RegimeLine], page: Page) -> Figure:
@@ -469,7 +474,7 @@ def _floor(values: Sequence[Any]) -> float:
     return max(0.0, math.floor(10 * min([0.95, *values]) - 0.2) / 10)
 
 
-def _joules(winner: Winner | None, library: bool = False) -> str:
+def _joules(winner: Entry | None, library: bool = False) -> str:
     value = None if winner is None else winner.library_joules if library else winner.joules
     return "" if value is None else format_number(value, 3)
 
@@ -477,9 +482,7 @@ def _joules(winner: Winner | None, library: bool = False) -> str:
 def _regimes_title(lines: Sequence[RegimeLine]) -> str:
     if not lines:
         return "The best kernel by size and regime: not measured"
-    if flips := [
-        str(line.n) if len({each.dtype for each in lines}) == 1 else _where(line, lines) for line in lines if line.flips
-    ]:
+    if flips := [_where(line, lines).removeprefix("n = ") for line in lines if line.flips]:
         return f"Which kernel is best at {listed(flips)} depends on how it is used"
     hot = [line.winners[SUSTAINED] for line in lines]
     saved = [1 - each.joules / each.library_joules for each in hot if each and each.joules and each.library_joules]

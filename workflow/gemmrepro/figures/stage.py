@@ -11,8 +11,7 @@ from gemmrepro.figures import catalogue
 from gemmrepro.figures.inputs import Inputs
 from gemmrepro.judge import claims
 from gemmrepro.judge.ceilings import CEILING_FAMILY
-from gemmrepro.measure.regimes import rows as regime_rows
-from gemmrepro.measure.rows import load
+from gemmrepro.measure.rows import load, load_regimes
 from gemmrepro.paper.claims import read_verdicts
 
 
@@ -24,7 +23,7 @@ def read(arguments: argparse.Namespace) -> Inputs:
     found = {name: results.load(arguments.experiments, name) for name in families}
     if not verdicts:
         return Inputs(measured, found, family=family)
-    regimes = {name: regime_rows.load(arguments.regimes, name) for name in families}
+    regimes = {name: load_regimes(arguments.regimes, name) for name in families}
     published = {claim.id: claim.value for claim in claims.load(tuple(families), judged=True)}
     return Inputs(measured, found, regimes, read_verdicts(verdicts), published)
 

@@ -54,8 +54,8 @@ def counted(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
         for claim in document.get("claims") or ():
             compute = claim.get("compute") or {}
             metric = METRICS.get(str(compute.get("metric")))
-            if metric is None or metric.way != COUNT:
-                continue
+            if metric is None or metric.way != COUNT or (metric.word == "calculated" and "arch" not in compute):
+                continue  # counters are read, or nothing is
             for kernel in _kernels(compute):
                 named = str(compute.get("arch", "")).removeprefix("sm_").rstrip("af")
                 found[kernel] |= {int(named)} if named.isdigit() else of_family.get(kernel.split(".")[0], set())

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,7 +17,6 @@ from gemmrepro.core import locks
 from gemmrepro.errors import UserError
 from gemmrepro.host.builders import builder_command, mounts_containers
 from gemmrepro.host.cleaning import EPOCH
-from gemmrepro.host.debian_keys import newer_keys
 from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, run
 
 PULL_SECONDS = 90
@@ -24,6 +24,11 @@ PULL_SECONDS = 90
 
 SUITES = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
 """Debian's releases by the number in a base image's tag."""
+
+KEYRINGS = Path("/usr/share/keyrings")
+
+CHAIN = ("bullseye", "bookworm")
+"""Releases of Debian (11, 12) that each are signed by keys that the one before has, and bring the next one's."""
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,28 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
             run([*make, f"--keyring={keyrings}", suite, part], work)
         part.replace(tar)
         return tar
+
+
+def newer_keys(options: Sequence[str], work: Workspace) -> Path:
+    """A folder with the keys that Debian 12 has, each fetched from a release whose signature the ones before verify.
+
+    Args:
+        options: of mmdebstrap, by which it fetches as this host's apt does.
+        work: what it makes goes into its short folder: an ordinary user's mmdebstrap may not enter that user's home.
+
+    Raises:
+        UserError: the host has not even Debian 11's keys, or mmdebstrap fails for another reason.
+    """
+    keyrings, folder = KEYRINGS, work.short / "keys"
+    for release in CHAIN:
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"{release}.tar"
+        package = ["--variant=extract", "--include=debian-archive-keyring", f"--keyring={keyrings}"]
+        run(["mmdebstrap", "--quiet", *package, *options, release, part], work)
+        subprocess.run(["tar", "-x", "-f", part, "-C", folder, "--no-same-owner", f".{KEYRINGS}"], check=True)
+        part.unlink()
+        keyrings = folder / KEYRINGS.relative_to("/")
+    return keyrings
 
 
 def apt_options() -> list[str]:

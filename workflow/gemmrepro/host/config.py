@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gemmrepro import experiments, registry
+from gemmrepro import experiments, operations, registry
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.architectures import COMPILED
 from gemmrepro.errors import UserError
-from gemmrepro.host import config_files, config_messages
-from gemmrepro.host.config_sizes import size_problems
+from gemmrepro.host import config_files
 
-SCHEMA = "config.schema.yaml"
+if TYPE_CHECKING:
+    import jsonschema
+
+MOST_BYTES = 1 << 40
+"""The operands of one problem may fill a TiB; no GPU has as much memory."""
+
 _SHOWN = 5
+"""Mistakes that one error names."""
+
+_LONGEST = 160
 
 
 def toolkits(config: Mapping[str, Any]) -> list[str]:
@@ -33,126 +39,163 @@ def check(config: Mapping[str, Any], files: Sequence[Path | str] = ()) -> None:
         UserError: names every wrong key and what to write instead, in one line.
     """
     problems = [problem for file in files for problem in config_files.repeated_keys(Path(file))]
-    problems += sorted(config_messages.sentence(error) for error in schemas.errors(config, SCHEMA, whole_numbers=True))
+    violations = schemas.errors(config, "config.schema.yaml", whole_numbers=True)
+    problems += sorted(_sentence(violation) for violation in violations)
     if not problems:
-        problems = [
-            *_family_problems(config),
-            *_gpu_problems(config),
-            *_architecture_problems(config),
-            *_experiment_problems(config),
-            *_sweep_problems(config),
-            *_regime_problems(config),
-            *size_problems(config),
-        ]
+        checks = (_families, _recordings, _build, _experiments, _sweep, _regimes, _sizes)
+        problems = [problem for check_part in checks for problem in check_part(config)]
     if problems:
         shown = "; ".join(" ".join(problem.split()) for problem in problems[:_SHOWN])
         more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise UserError(f"the configuration is wrong: {shown}{more}. config/README.md describes every key.")
+        raise UserError(f"the configuration is wrong: {shown}{more}. config/config.yaml describes every key.")
 
 
-def _family_problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """Families that do not exist, or have no sizes."""
+def _sentence(violation: jsonschema.ValidationError) -> str:
+    """The key, what is wrong with its value, and what to write: the keys that there are, or what the schema says."""
+    schema: Any = violation.schema
+    key = ".".join(map(str, violation.absolute_path)) or "the configuration"
+    why = violation.message
+    if len(why) > _LONGEST:
+        why = f"{why[: _LONGEST // 2]} ... {why[-_LONGEST // 2 :]}"
+    match violation.validator:
+        case "additionalProperties":
+            remedy = f"choose among {', '.join(schema.get('properties', {}))}"
+        case "required":
+            remedy = "add it, as in config/config.yaml"
+        case "enum":
+            remedy = f"choose one of {', '.join(map(str, schema['enum']))}"
+        case _:
+            remedy = schema.get("title") or schema.get("description", "correct it")
+    return f"{key}: {why}; {remedy}"
+
+
+def _unknown(key: str, name: str, known: Iterable[str], what: str = "kernel family", otherwise: str = "") -> str:
+    """A mistake: under `key` stands a name that nothing has."""
+    return f"{key}: there is no {what} {name}; choose among {', '.join(known)}{otherwise}"
+
+
+def _unknown_families(key: str, names: Iterable[str]) -> Iterator[str]:
     known = registry.family_names()
+    return (_unknown(key, name, known) for name in names if name not in known)
+
+
+def _families(config: Mapping[str, Any]) -> Iterator[str]:
+    """Families that do not exist, or have no sizes."""
+    yield from _unknown_families("families", config["families"])
     for name in config["families"]:
-        if name not in known:
-            yield f"families: {_unknown(name)}"
-        elif name not in config["sweep"]["sizes"]:
-            yield f"sweep.sizes: family {json.dumps(name)} has no sizes; add a list, such as [1024]"
+        if name in registry.family_names() and name not in config["sweep"]["sizes"]:
+            yield f"sweep.sizes: family {name} has no sizes; add a list, such as [1024]"
 
 
-def _gpu_problems(config: Mapping[str, Any]) -> Iterator[str]:
+def _recordings(config: Mapping[str, Any]) -> Iterator[str]:
     """A folder of recordings, or constants of a GPU, that are not there."""
     recorded = sorted(path.name for path in paths.RECORDINGS.iterdir() if path.is_dir())
-    if config["measure"] != "live" and config["recorded_gpu"] not in recorded:
-        yield (
-            f"recorded_gpu: there are no recordings of {config['recorded_gpu']} in reports/recorded; choose one of "
-            f"{', '.join(recorded)}, or record it with workflow/scripts/record"
-        )
+    if config["measure"] != "live" and (name := config["recorded_gpu"]) not in recorded:
+        otherwise = ", or record it with workflow/scripts/record"
+        yield _unknown("recorded_gpu", name, recorded, "folder in reports/recorded", otherwise)
     tuned = sorted({path.stem for path in paths.KERNELS_DIR.glob("*/tuned/*.json")})
-    if config["tuned_gpu"] not in ("none", *tuned):
-        yield (
-            f"tuned_gpu: there are no tuned constants of {config['tuned_gpu']}; choose one of {', '.join(tuned)} or "
-            "none, or search them with the target tune"
-        )
+    if (name := config["tuned_gpu"]) not in ("none", *tuned):
+        otherwise = ", or search them with the target tune"
+        yield _unknown("tuned_gpu", name, (*tuned, "none"), "GPU with tuned constants", otherwise)
 
 
-def _architecture_problems(config: Mapping[str, Any]) -> Iterator[str]:
+def _build(config: Mapping[str, Any]) -> Iterator[str]:
     """Architectures that the toolkit cannot compile for, unknown families, and candidates of a toolkit not built."""
-    for name in config.get("compiled_once", ()):
-        if not _is_known(name):
-            yield f"compiled_once: {_unknown(name)}"
+    yield from _unknown_families("compiled_once", config.get("compiled_once", ()))
     for toolkit, wanted in config["build"].items():
-        for architecture in wanted if isinstance(wanted, list) else ():
-            if architecture not in COMPILED[toolkit]:
-                yield f"build.{toolkit}: {_not_compiled(architecture, toolkit)}"
+        yield from _not_compiled(f"build.{toolkit}", toolkit, wanted if isinstance(wanted, list) else ())
     tune, built = config["tune"], toolkits(config)
-    if tune["toolkit"] not in built and built:
+    if not built:
+        yield "build: no toolkit has an architecture to build for; give cuda12 or cuda13 one, such as [90]"
+    elif tune["toolkit"] not in built:
         yield f"tune.toolkit: {tune['toolkit']} is not built; choose one of {', '.join(built)}"
-    if tune["arch"] not in COMPILED[tune["toolkit"]]:
-        yield f"tune.arch: {_not_compiled(tune['arch'], tune['toolkit'])}"
+    yield from _not_compiled("tune.arch", tune["toolkit"], [tune["arch"]])
 
 
-def _not_compiled(architecture: int, toolkit: str) -> str:
+def _not_compiled(key: str, toolkit: str, architectures: Iterable[int]) -> Iterator[str]:
     known = ", ".join(map(str, COMPILED[toolkit]))
-    return f"{toolkit} does not compile for {architecture}; choose among {known} (compute capability x 10)"
+    for arch in architectures:
+        if arch not in COMPILED[toolkit]:
+            yield f"{key}: {toolkit} does not compile for {arch}; choose among {known} (compute capability x 10)"
 
 
-def _experiment_problems(config: Mapping[str, Any]) -> Iterator[str]:
+def _experiments(config: Mapping[str, Any]) -> Iterator[str]:
     """Settings of experiments that do not exist, or that the experiment refuses."""
-    for family, by_experiment in config.get("experiments", {}).items():
-        if family not in registry.family_names():
-            yield f"experiments: {_unknown(family)}"
-            continue
-        for name, settings in by_experiment.items():
+    by_family = config.get("experiments", {})
+    yield from _unknown_families("experiments", by_family)
+    for family in registry.family_names():
+        for name, settings in by_family.get(family, {}).items():
             try:
                 experiments.with_settings(experiments.experiment(family, name), settings)
             except UserError as error:
                 yield f"experiments.{family}: {str(error).rstrip('.')}"
 
 
-def _sweep_problems(config: Mapping[str, Any]) -> Iterator[str]:
-    """Toolkits that are not built, families that do not exist, and a range of samples that is empty."""
-    built = toolkits(config)
-    if not built:
-        yield "build: no toolkit has an architecture to build for; give cuda12 or cuda13 one, such as [90]"
-        return
-    for toolkit in config["sweep"]["toolkits"]:
-        if toolkit not in built:
+def _sweep(config: Mapping[str, Any]) -> Iterator[str]:
+    """Toolkits that are not built, families and kernels that do not exist, and a range of samples that is empty."""
+    sweep, built = config["sweep"], toolkits(config)
+    for toolkit in sweep["toolkits"]:
+        if built and toolkit not in built:
             yield f"sweep.toolkits: {toolkit} is not built; take it out, or give build.{toolkit} an architecture"
-    for name in ("toolkit_of", "cache_of", "sizes_of", "kernels_at"):
-        for family in config["sweep"].get(name, {}):
-            if not _is_known(family):
-                yield f"sweep.{name}: {_unknown(family)}"
-    for family, few in (config["sweep"].get("kernels_at") or {}).items():
-        if few and _is_known(family):
-            yield from _not_timed(f"sweep.kernels_at.{family}", family, few["kernels"])
-    least, most = config["sweep"]["samples_per_round"]
+    for key in ("toolkit_of", "cache_of", "sizes_of", "kernels_at"):
+        yield from _unknown_families(f"sweep.{key}", sweep.get(key) or {})
+    for family, few in (sweep.get("kernels_at") or {}).items():
+        yield from _not_timed(f"sweep.kernels_at.{family}", family, few["kernels"] if few else ())
+    least, most = sweep["samples_per_round"]
     if least > most:
         yield f"sweep.samples_per_round: the minimum, {least}, exceeds the maximum, {most}; swap them"
 
 
-def _not_timed(key: str, family: str, kernels: Iterable[str]) -> Iterator[str]:
-    """Kernels listed under `key` that the family does not time."""
-    timed = [kernel.id for kernel in registry.kernels(family) if kernel.timing.timed]
-    for name in (each for each in kernels if each not in timed):
-        known = f"choose among {', '.join(timed)}" if timed else "take the family out"
-        yield f"{key}: there is no timed kernel {name}; {known}"
-
-
-def _regime_problems(config: Mapping[str, Any]) -> Iterator[str]:
+def _regimes(config: Mapping[str, Any]) -> Iterator[str]:
     """Kernels that are not timed, and limits of families that do not exist."""
-    for family, kernels in config["regimes"]["kernels"].items():
-        if _is_known(family):
-            yield from _not_timed(f"regimes.kernels.{family}", family, kernels)
     for key in ("kernels", "minutes"):
-        for family in config["regimes"][key]:
-            if not _is_known(family):
-                yield f"regimes.{key}: {_unknown(family)}"
+        yield from _unknown_families(f"regimes.{key}", config["regimes"][key])
+    for family, kernels in config["regimes"]["kernels"].items():
+        yield from _not_timed(f"regimes.kernels.{family}", family, kernels)
 
 
-def _is_known(family: str) -> bool:
-    return family in registry.family_names()
+def _not_timed(key: str, family: str, kernels: Iterable[str]) -> Iterator[str]:
+    """Kernels listed under `key` that the family, if it exists, does not time."""
+    if family in registry.family_names():
+        timed = [kernel.id for kernel in registry.kernels(family) if kernel.timing.timed]
+        for name in (name for name in kernels if name not in timed):
+            yield _unknown(key, name, timed or ["none: take the family out"], "timed kernel")
 
 
-def _unknown(family: str) -> str:
-    return f"there is no kernel family {json.dumps(family)}; choose among {', '.join(registry.family_names())}"
+def _sizes(config: Mapping[str, Any]) -> Iterator[str]:
+    """Sizes of families that do not exist, or that no kernel of theirs can run, and counters at sizes not timed."""
+    timed, counters = config["sweep"]["sizes"], config["sweep"]["counters"]
+    yield from _unknown_families("sweep.counters", counters)
+    for key in ("sweep", "regimes", "tune"):
+        yield from _unknown_families(f"{key}.sizes", config[key]["sizes"])
+        for family, sizes in config[key]["sizes"].items():
+            for size in sizes if family in registry.family_names() else ():
+                if reason := _refusal(family, size):
+                    yield f"{key}.sizes.{family}: {reason}"
+    for family, sizes in counters.items():
+        for size in _missing(sizes, timed.get(family, ())) if family in registry.family_names() else ():
+            choice = ", ".join(map(str, timed.get(family, ()))) or "none"
+            yield f"sweep.counters.{family}: {size} is not timed; choose among sweep.sizes.{family} ({choice})"
+
+
+def _missing(sizes: Iterable[int], timed: Collection[int]) -> list[int]:
+    return [size for size in sizes if size not in timed]
+
+
+def _refusal(family: str, size: int) -> str:
+    """Why no kernel of `family` whose problem depends on the size can run `size`; empty if one can."""
+    reason = ""
+    for kernel in registry.kernels(family):
+        shape = operations.shape_of(kernel.compute.op, size)
+        if shape == operations.shape_of(kernel.compute.op, 2 * size):
+            continue
+        if operations.nbytes(kernel.problem, shape) > MOST_BYTES:
+            reason = f"{size} needs more than a TiB of memory; choose a smaller size"
+            continue
+        try:
+            kernel.check(shape)
+        except UserError as error:
+            reason = f"no kernel can run {size}; {str(error).rstrip('.')}"
+            continue
+        return ""
+    return reason

@@ -23,7 +23,7 @@ def read(path: Path) -> None:
         why = " ".join(str(error).split()).replace('in "<unicode string>", ', "")
         raise UserError(f"the configuration file {path} is not YAML or JSON: {why}.") from None
     if not isinstance(document, dict):
-        raise UserError(f"the configuration file {path} has no keys with values; config/README.md describes them.")
+        raise UserError(f"the configuration file {path} has no keys with values; config/config.yaml describes them.")
 
 
 def settle(config: dict[str, Any], told: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -35,7 +35,7 @@ TARGETS = (
     "results/verdicts.json",
 )
 NAMED_ONLY = (".fatbin", ".sass", ".sif")
-WORKFLOW = "workflow/Snakefile"
+WORKFLOW = "Snakefile"
 LICENSE = "https://spdx.org/licenses/MIT"
 TERMS = "https://w3id.org/ro/terms/workflow-run#"
 SNAKEMAKE = "https://snakemake.github.io"

@@ -19,11 +19,9 @@ from gemmrepro.core.files import read_json, write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import slug
-from gemmrepro.host.bundles import sign, write_bundle
-from gemmrepro.measure.checks.gates import GATES
-from gemmrepro.measure.checks.manifest import write_manifest
-from gemmrepro.measure.recording import FILES, RUN
-from gemmrepro.measure.regimes import places
+from gemmrepro.measure import regimes as regime_files
+from gemmrepro.measure.recording import FILES, GATES, RUN, write_manifest
+from gemmrepro.recordings.bundles import sign, write_bundle
 
 AGAIN = "run the workflow again"
 
@@ -58,8 +56,8 @@ def _collect_family(results: Path, family: str, out: Path) -> bool:
     rows, regimes = results / "measure" / family, results / "regimes" / family
     if _is_live(rows / RUN):
         _copy([rows / name for name in FILES], out)
-    if _is_live(regimes / places.RUN):
-        _copy([regimes / name for name in places.FILES], out / places.FOLDER / "1")
+    if _is_live(regimes / regime_files.RUN):
+        _copy([regimes / name for name in regime_files.FILES], out / regime_files.FOLDER / "1")
     for run in sorted((results / "experiments" / family).glob("*.json")):
         if _is_live(run) and _gpu(run):
             _copy([run.with_suffix(".csv"), run], out / experiments.RECORDINGS)

@@ -6,8 +6,9 @@ in URL-safe base64, in pieces if it is longer than a file name may be.
 
 from __future__ import annotations
 
+import contextlib
 import json
-from base64 import urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ def _joined(one: Job, other: Job) -> Job:
 
 def _job(path: str, folder: Path) -> Job | None:
     """The job that made `path`, with this output alone; None for a file that no job made."""
-    record = _record_path(path, folder)
+    record = record_path(path, folder)
     if not record.is_file():
         return None
     try:
@@ -90,8 +91,20 @@ def _job(path: str, folder: Path) -> Job | None:
         ) from None
 
 
-def _record_path(path: str, folder: Path) -> Path:
+def record_path(path: str, folder: Path, kind: str = "metadata") -> Path:
+    """Snakemake's file about an output in `folder`: `metadata` of a finished one, or a mark that it is `incomplete`."""
     name = urlsafe_b64encode(path.encode()).decode()
     step = _LONGEST - 1
     pieces = [name[begin : begin + step] for begin in range(0, len(name), step)]
-    return folder.joinpath(".snakemake", "metadata", *(f"@{piece}" for piece in pieces[:-1]), pieces[-1])
+    return folder.joinpath(".snakemake", kind, *(f"@{piece}" for piece in pieces[:-1]), pieces[-1])
+
+
+def records(folder: Path, kind: str = "metadata") -> dict[str, Path]:
+    """Snakemake's files about outputs in `folder`, by the output's path; see `record_path`."""
+    top, found = folder / ".snakemake" / kind, dict[str, Path]()
+    for path in top.rglob("*"):
+        with contextlib.suppress(ValueError):  # no name of Snakemake's
+            name = urlsafe_b64decode("".join(part.lstrip("@") for part in path.relative_to(top).parts)).decode()
+            if path.is_file():
+                found[name] = path
+    return found

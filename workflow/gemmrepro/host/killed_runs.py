@@ -1,9 +1,8 @@
-"""What a run that was killed leaves behind: jobs that go on, and Snakemake's lock, which stops the next run.
+"""The jobs and the lock that a killed run leaves behind.
 
-A run holds a lock of the operating system on a file in .snakemake, which ends with it. A guard process shares that
-lock, and ends the run's jobs when the run has died. So Snakemake's own lock counts only while somebody holds the file;
-the next run, which waits for the guard, removes it otherwise. The guard also notes what finished jobs wrote
-(`finished_outputs`), which the next run compares with what it finds.
+A run holds a lock of the operating system on a file in .snakemake, and shares it with a guard process, which ends the
+run's jobs when the run has died. The next run, which waits for the guard, removes Snakemake's own lock. The guard also
+notes what finished jobs wrote (`finished_outputs`), which the next run compares with what it finds.
 
     python -m gemmrepro.host.killed_runs MARK      the guard: waits for the end of standard input, then ends jobs
 """
@@ -14,34 +13,29 @@ import contextlib
 import fcntl
 import os
 import secrets
+import select
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
 
 from gemmrepro.errors import UserError
-from gemmrepro.host.finished_outputs import FinishedOutputs
+from gemmrepro.host import finished_outputs
 
 MARK = "GEMMREPRO_RUN"
 """The environment variable by which a run's jobs are known, wherever they are in the tree of processes."""
 
 PATIENCE = 5.0
-"""Seconds that jobs have to end by themselves, and their guard to end; the next run waits for both."""
+"""Seconds that jobs have to end by themselves."""
 
-INTERVAL = 2.0
-"""Seconds between the guard's looks at what has finished."""
-
-NAMED = 20
-"""Damaged outputs that are named; more are counted."""
+INTERVAL = 5.0
+"""Seconds between the guard's notes."""
 
 
 class Run:
-    """This process's run in a working folder. Make one before Snakemake locks the folder."""
+    """This process's run in the working folder. Make one before Snakemake locks the folder."""
 
     def __init__(self, folder: Path = Path(".snakemake")) -> None:
         """Raises UserError if the folder cannot be written."""
@@ -53,131 +47,74 @@ class Run:
                 f"{folder.absolute().parent} cannot be written ({error.strerror}); run a copy of the checkout in a "
                 "folder that you may write to."
             ) from None
-        self._folder, self._locks = folder, folder / "locks"
-        self.alone = _lock(self._file, 0.0) or (not self._owner_lives() and _lock(self._file, 3 * PATIENCE))
-        if self.alone:
-            self._remove_stale_lock()
-            self._sign()
-            self._say_what_differs()
-        elif (owner := self._owner()) and any(self._locks.glob("*.lock")):
-            host, process = owner
+        host, _, process = os.pread(self._file, 1000, 0).decode(errors="replace").strip().partition(" ")
+        here = host == socket.gethostname()
+        ended = here and not Path(f"/proc/{process}").exists()
+        left = list(folder.glob("locks/*.lock"))
+        if self._hold(3 * PATIENCE if ended else 0):
+            if left and here:
+                for path in left:
+                    path.unlink(missing_ok=True)
+                say(f"the last run here (process {process}) was killed; its lock is removed, and this run goes on.")
+            for sentence in finished_outputs.check():
+                say(sentence)
+        elif left:
             # Snakemake deletes every lock where a run ends, not its own alone.
-            _say(
+            say(
                 f"another run (process {process} on {host}) is at work here; make nothing that it makes, which "
                 "Snakemake refuses only until either ends."
             )
-        _hang_up_ends_cleanly()
 
     def start(self) -> None:
         """Have this run's jobs end with it, however it ends. Call it before the first job."""
-        # A dry run may have held the file for a moment.
-        self.alone = self.alone or _lock(self._file, 3 * PATIENCE)
-        if self.alone:
-            self._sign()
+        self._hold(3 * PATIENCE)  # a dry run may have held the file for a moment
         os.environ[MARK] = secrets.token_hex(8)
         ends, self._alive = os.pipe()  # `_alive` is closed by the end of this process
-        subprocess.Popen(
-            [sys.executable, "-m", "gemmrepro.host.killed_runs", os.environ[MARK]],
-            stdin=ends,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[self._file],
-            start_new_session=True,
-        )
+        command = [sys.executable, "-m", "gemmrepro.host.killed_runs", os.environ[MARK]]
+        quiet = subprocess.DEVNULL
+        subprocess.Popen(command, stdin=ends, stdout=quiet, stderr=quiet, pass_fds=[self._file], start_new_session=True)
         os.close(ends)
 
-    def _owner(self) -> tuple[str, int] | None:
-        """Host and process of the last run that held the file."""
-        words = os.pread(self._file, 1000, 0).decode(errors="replace").split()
-        return (words[0], int(words[1])) if len(words) == 2 and words[1].isdecimal() else None
-
-    def _owner_lives(self) -> bool:
-        owner = self._owner()
-        return owner is None or owner[0] != socket.gethostname() or Path(f"/proc/{owner[1]}").exists()
-
-    def _sign(self) -> None:
-        os.ftruncate(self._file, 0)
-        os.pwrite(self._file, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
-        os.fsync(self._file)  # Snakemake's lock may outlast a power cut; so must the name of whose it was
-
-    def _remove_stale_lock(self) -> None:
-        stale = list(self._locks.glob("*.lock"))
-        owner = self._owner()
-        if not stale or owner is None:
-            return
-        host, process = owner
-        if host != socket.gethostname():  # not every shared file system shares locks
-            _say(f"the last run here was process {process} on {host}; if it is over, add --unlock once, on any host.")
-            return
-        for path in stale:
-            path.unlink(missing_ok=True)
-        _say(f"the last run here (process {process}) was killed; its lock is removed, and this run goes on from there.")
-
-    def _say_what_differs(self) -> None:
-        found = FinishedOutputs(self._folder).check()
-        for sentence in found[:NAMED]:
-            _say(sentence)
-        if len(found) > NAMED:
-            _say(f"{len(found) - NAMED} more outputs were lost or damaged; they are made again.")
+    def _hold(self, patience: float) -> bool:
+        """Lock the file and sign it; False if another run still holds it after `patience` seconds."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(self._file, 0)
+                os.pwrite(self._file, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
+                return True
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    return False
+                time.sleep(0.05)
+            except OSError:  # the file system has no locks
+                return False
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(f"gemmrepro: {text}", file=sys.stderr, flush=True)
 
 
-def _lock(file: int, patience: float) -> bool:
-    """Lock `file`; False if it is still held after `patience` seconds, or the file system has no locks."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(0.05)
-        except OSError:
-            return False
-
-
-def _hang_up_ends_cleanly() -> None:
-    """A closed terminal ends a run and its jobs, and leaves no lock; nohup still has them go on."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)  # no new jobs
-        if mark := os.environ.get(MARK):
-            for process in marked(mark):
-                with contextlib.suppress(OSError):
-                    os.kill(process, signal.SIGTERM)
-
-    main = threading.current_thread() is threading.main_thread()
-    if main and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
-        signal.signal(signal.SIGHUP, end)
-
-
-def marked(mark: str) -> Iterator[int]:
+def marked(mark: str) -> set[int]:
     """The processes of the run `mark` that can be seen, without this one."""
-    wanted = f"{MARK}={mark}".encode()
+    found = set()
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            variables = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue  # it has ended, or is another user's
-        if wanted in variables and int(folder.name) != os.getpid():
-            yield int(folder.name)
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                found.add(int(folder.name))
+    return found - {os.getpid()}
 
 
 def end_jobs(mark: str) -> None:
     """End the processes of the run `mark`, by force after `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     told: set[int] = set()
-    while left := set(marked(mark)):
+    while left := marked(mark):
         force = time.monotonic() > deadline
         for process in left if force else left - told:
-            try:
+            with contextlib.suppress(OSError):
                 os.kill(process, signal.SIGKILL if force else signal.SIGTERM)
-            except OSError:
-                continue
         told |= left
         time.sleep(0.05)
 
@@ -186,21 +123,10 @@ def main() -> None:
     """The guard."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    ended = threading.Event()
-    notes = threading.Thread(target=_note_outputs, args=[ended], daemon=True)
-    notes.start()
-    sys.stdin.buffer.read()
+    while not select.select([sys.stdin], [], [], INTERVAL)[0]:
+        finished_outputs.note()
     end_jobs(sys.argv[1])
-    ended.set()
-    notes.join(PATIENCE)
-
-
-def _note_outputs(ended: threading.Event) -> None:
-    """Note finished outputs until the run has ended, and once more then."""
-    outputs = FinishedOutputs()
-    while not ended.wait(INTERVAL):
-        outputs.add()
-    outputs.add()
+    finished_outputs.note()
 
 
 if __name__ == "__main__":

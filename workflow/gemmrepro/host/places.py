@@ -1,8 +1,10 @@
-"""Where a run may be: the machine, the paths of its folders, and the folders of its caches."""
+"""Where a run may be: the machine, its encoding, the paths of its folders, and the folders of its caches."""
 
 from __future__ import annotations
 
+import codecs
 import json
+import locale
 import os
 import platform
 from collections.abc import Mapping, Sequence
@@ -19,7 +21,18 @@ def check_machine(machine: str | None = None) -> None:
     if machine not in ("x86_64", "AMD64"):
         raise UserError(
             f"containers need an x86-64 processor, and this one is {machine}: the locks of Apptainer, of Debian's "
-            "packages and of Python's wheels are for x86-64 alone. docs/hosts.md says what can be done without them."
+            "packages and of Python's wheels are for x86-64 alone. docs/hosts-and-images.md says what can be done "
+            "without them."
+        )
+
+
+def check_encoding(name: str | None = None) -> None:
+    """Raises UserError if text is read as anything but UTF-8; `name` is the encoding, the process's own by default."""
+    name = name or locale.getpreferredencoding(False)
+    if codecs.lookup(name).name != "utf-8":
+        raise UserError(
+            f"this shell reads text as {name}, and the project's files are UTF-8; run `export LC_ALL=C.UTF-8`, or put "
+            "`envs/run` before the command."
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,10 +24,9 @@ from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
 from gemmrepro.host.architectures import run_by
 from gemmrepro.host.gpu_probe import HostGpu
-from gemmrepro.measure.checks.manifest import MANIFEST
-from gemmrepro.measure.chosen import one_of
-from gemmrepro.measure.recording import FILES, SUMMARY
-from gemmrepro.measure.regimes import places
+from gemmrepro.measure import regimes as regime_files
+from gemmrepro.measure.plan import one_of
+from gemmrepro.measure.recording import FILES, MANIFEST, SUMMARY
 from gemmrepro.registry import Kernel
 from gemmrepro.registry.requirements import newest_target, requirement
 
@@ -36,11 +35,6 @@ PYTORCH = "torch"
 
 LONGEST = 250
 """The most `Plan.effort` of one job that builds, some two minutes on one core: ten kernels with CUTLASS's headers."""
-
-
-def _made(name: str, make: Callable[[], str]) -> str:
-    """Remembers nothing."""
-    return make()
 
 
 @dataclass(frozen=True)
@@ -52,14 +46,12 @@ class Plan:
         measure: ``live`` or ``recorded``.
         gpu: the GPU that is present, or None.
         only: the kernels whose builds or gates are asked for; empty if anything may be.
-        remember: gives the text of a name, from an earlier start or made by the function (`host.memo.Memo`).
     """
 
     config: Mapping[str, Any]
     measure: str
     gpu: HostGpu | None
     only: frozenset[str] = frozenset()
-    remember: Callable[[str, Callable[[], str]], str] = _made
 
     @property
     def families(self) -> list[str]:
@@ -177,11 +169,7 @@ class Plan:
 
     @cached_property
     def _counted(self) -> Mapping[str, frozenset[int]]:
-        def read() -> str:
-            return json.dumps({name: sorted(archs) for name, archs in architectures.counted(self.families).items()})
-
-        counted = json.loads(self.remember(f"counted {self.families}", read))
-        return {name: frozenset(archs) for name, archs in counted.items()}
+        return architectures.counted(self.families)
 
     def toolkits_of(self, kernel: Kernel) -> list[str]:
         """The toolkits that build a kernel: those that it names and that are configured for a GPU it runs on."""
@@ -377,7 +365,7 @@ class Plan:
     def nothing_of(self, families: Iterable[str]) -> list[str]:
         """The files of `idle`, which say that nothing was measured."""
         idle = [family for family in families if family in self.idle.sweeps]
-        regimes = [f"results/regimes/{family}/{name}" for family in self.idle.regimes for name in places.FILES]
+        regimes = [f"results/regimes/{family}/{name}" for family in self.idle.regimes for name in regime_files.FILES]
         experiments = [
             f"results/experiments/{family}/{name}.{suffix}"
             for family, names in self.idle.experiments.items()
@@ -389,12 +377,12 @@ class Plan:
     def recorded_takes(self, family: str) -> list[str]:
         """The files of a family's committed takes, and the manifest that lists them."""
         folder = Path(self.recordings)
-        found = [f"{take}/{name}" for take in places.takes(folder, family) for name in places.FILES]
+        found = [f"{take}/{name}" for take in regime_files.takes(folder, family) for name in regime_files.FILES]
         return [*found, f"{folder}/{family}/{MANIFEST}"] if found else []
 
     def regimes(self) -> list[str]:
         """The rows of the regimes, of every family that has some."""
-        return [f"results/regimes/{family}/{name}" for family in self.regime_families for name in places.FILES]
+        return [f"results/regimes/{family}/{name}" for family in self.regime_families for name in regime_files.FILES]
 
     @cached_property
     def experiments(self) -> dict[str, tuple[Experiment, ...]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,7 +27,6 @@ from gemmrepro.errors import UserError, run_stage
 from gemmrepro.host.cleaning import EPOCH
 from gemmrepro.host.containers import container_environment, make_caches
 from gemmrepro.host.inventory import Entry
-from gemmrepro.host.licences import spdx
 from gemmrepro.host.package_hashes import PackageHashes, normalized
 from gemmrepro.host.recipes import Packages
 from gemmrepro.host.sif import filesystem_sha256, list_packages
@@ -40,6 +40,28 @@ NAMES = uuid.UUID("6f0cf1a5-4a0b-5d52-9a50-2f0d6f8f1c3e")
 
 RELEASES = {"debian:12-slim": "debian-12", "debian:13-slim": "debian-13"}
 """The release of a base image, as package URLs write it."""
+
+SAME = {
+    "3-Clause BSD License": "BSD-3-Clause",
+    "Apache Software License": "Apache-2.0",
+    "Apache-2": "Apache-2.0",
+    "BSD-2-clause": "BSD-2-Clause",
+    "BSD-3-clause": "BSD-3-Clause",
+    "BSD-4-clause": "BSD-4-Clause",
+    "Expat": "MIT",
+    "MIT License": "MIT",
+    "MPL-2": "MPL-2.0",
+    "Other/Proprietary License": "LicenseRef-Proprietary",
+    "Python Software Foundation License": "PSF-2.0",
+    "ZLIB": "Zlib",
+    "zlib": "Zlib",
+}
+"""Names that Debian's machine-readable copyright files and the classifiers of Python's packages use.
+
+Source: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/, section "License short name".
+"""
+
+GNU = re.compile(r"(GPL|LGPL|AGPL)-(\d)(\.\d)?(\+?)")
 
 
 def _library() -> None:
@@ -100,6 +122,15 @@ def _component(entry: Entry, url: Any, digests: Sequence[str], **more: Any) -> C
         licenses=licences(entry["licences"]),
         **more,
     )
+
+
+def spdx(name: str) -> str:
+    """The identifier of a licence, or the `name` itself where SPDX has none that certainly means the same."""
+    gnu = GNU.fullmatch(name)
+    if gnu:
+        family, major, minor, later = gnu.groups()
+        return f"{family}-{major}{minor or '.0'}-{'or-later' if later else 'only'}"
+    return SAME.get(name, name)
 
 
 def licences(names: Sequence[str]) -> list[Any]:

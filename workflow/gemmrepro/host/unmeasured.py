@@ -8,8 +8,7 @@ from pathlib import Path
 from gemmrepro import experiments
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.tables import csv_text
-from gemmrepro.measure import recording
-from gemmrepro.measure.regimes import files
+from gemmrepro.measure import recording, rows
 
 
 def write_nothing(
@@ -19,7 +18,7 @@ def write_nothing(
     for family in sweeps:
         recording.write_nothing(results / "measure" / family)
     for family in regimes:
-        files.write_nothing(results / "regimes" / family)
+        rows.write_no_regimes(results / "regimes" / family)
     for family, names in of_experiments.items():
         for name in names:
             place = results / "experiments" / family / name

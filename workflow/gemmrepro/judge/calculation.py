@@ -1,6 +1,7 @@
 """What a function of kernels/<family>/calculations.py takes and returns, and how the module is read.
 
-Such a function evaluates a printed formula, or counts in the machine code of the build records; no GPU is needed:
+Such a function evaluates a printed formula, counts in the machine code of the build records, for which no GPU is
+needed, or makes something of the hardware counters of a launch:
 
     def tensor_floor(given: Inputs) -> Calculated:
         (code,) = given.codes
@@ -22,6 +23,7 @@ from gemmrepro.build.record import MachineCode
 from gemmrepro.core import paths
 from gemmrepro.core.loading import load_module
 from gemmrepro.errors import UserError
+from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.registry import Kernel
 from gemmrepro.registry.chips import Chip
 
@@ -50,6 +52,7 @@ class Inputs:
         n, d: the size and slices that the claim names, or those of its published row; None without.
         chip: the GPU of the article by its data sheet; None where chips.yaml lacks it.
         options: `compute.options` of the claim.
+        evidence: the counters, which may have been read for one toolkit only; `sources` collects what was read.
     """
 
     kernels: tuple[Kernel, ...] = ()
@@ -60,6 +63,16 @@ class Inputs:
     d: int | None = None
     chip: Chip | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Evidence | None = None
+    sources: list[str] = field(default_factory=list)
+
+    def counter(self, name: str, unit: str = "", index: int = 0) -> float:
+        """A hardware counter of a launch of the kernel of this index at size `n`. Raises NotMeasured."""
+        if self.evidence is None or self.n is None:
+            raise NotMeasured(f"there are no counters to read {name} from")
+        value = self.evidence.counter(self.kernels[index].id, self.n, name, self.toolkit, unit)
+        self.sources.extend(value.sources)
+        return value.value
 
     def rate(self, name: str) -> float:
         """A rate of the article's GPU, in the unit of chips.RATES. Raises UserError if no document prints it."""

@@ -18,7 +18,7 @@ from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.judge.expressions import evaluate
-from gemmrepro.measure.checks.physics import bounds
+from gemmrepro.recordings.limits import bounds
 from gemmrepro.registry import chips, kernel, kernels
 from gemmrepro.registry.chips import RATES, Rate, same_gpu
 
@@ -133,8 +133,8 @@ def _of_units(claim: Claim) -> list[tuple[str, str]]:
         return [("transfer", f"a share is of a rate or a time, not of a value in '{', '.join(sorted(units))}'")]
     if claim.transfer["kind"] == SHARE and claim.of_two:
         return [("transfer", "a quotient of two rows has no share of one rate; use the kind model")]
-    if claim.transfer["kind"] == SHARE and "same_side_of" in claim.partly:
-        return [("partly.same_side_of", "has no meaning for a share")]
+    if claim.transfer["kind"] == SHARE and claim.same_side:
+        return [("same_side_of", "has no meaning for a share")]
     return []
 
 

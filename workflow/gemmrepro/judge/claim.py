@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmrepro.core.text import as_published, filled_in, format_number
-from gemmrepro.measure.regimes.rules import NOT_STATED
+from gemmrepro.measure.regimes import NOT_STATED
 
-ARTICLE, BUILD, PROJECT = "article", "build", "project"
+ARTICLE, LINKED, BUILD, PROJECT = "article", "linked", "build", "project"
 """The registers: what a claim is about."""
 
 ANYWHERE = ("wrong", "latent fault")
@@ -23,7 +23,9 @@ class Claim:
     `compute` holds the keys of its metric, as gemmrepro.judge.metrics defines them. `published` is empty where the
     article gives no figure: for a statement about machine code, and for what goes beyond the article. `covered_by` is
     the id of the claim that judges the same in other units; `correction` the class of a wrong statement, what is true
-    instead and how that is known; `regime` how the article measured, by its program or its text.
+    instead and how that is known; `regime` how the article measured, by its program or its text. Within `within_factor`
+    of the published value a claim is partly right; with `same_side` it has to lie on that value's side of 1.
+    `throughput` is the published rate of a kernel whose ratio to a library is claimed.
     """
 
     id: str
@@ -35,13 +37,15 @@ class Claim:
     compute: Mapping[str, Any]
     transfer: Mapping[str, Any]
     tolerance: float | None
-    partly: Mapping[str, float]
+    within_factor: float
+    same_side: bool
     toolkits: tuple[str, ...]
     cache: str
     register: str = ARTICLE
     covered_by: str | None = None
     correction: Mapping[str, Any] | None = None
     regime: str = NOT_STATED
+    throughput: Mapping[str, Any] | None = None
 
     @property
     def metric(self) -> str:
@@ -86,7 +90,7 @@ class Claim:
     @property
     def figure_with_unit(self) -> str:
         """``309 GFLOP/s``; a quotient and a count have no unit."""
-        return self.figure + ("" if self.unit in ("ratio", "count") else f" {self.unit}")
+        return self.figure + ("" if self.unit in ("ratio", "count", "") else f" {self.unit}")
 
     @property
     def hardware(self) -> str:
@@ -96,4 +100,5 @@ class Claim:
     @property
     def of_two(self) -> bool:
         """Whether its figure is the quotient of two published rows."""
-        return len(self.published) > 1 and "by" not in self.compute and self.metric not in ("order", "consistent")
+        several = len(self.published) > 1 and self.tolerance is not None and "by" not in self.compute
+        return several and self.metric not in ("order", "consistent")

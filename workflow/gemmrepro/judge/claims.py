@@ -19,7 +19,8 @@ from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS, Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
 from gemmrepro.judge.published import NEED_NO_CLAIM, published_rows
-from gemmrepro.measure.regimes.rules import NOT_STATED
+from gemmrepro.judge.rules import FACTOR
+from gemmrepro.measure.regimes import NOT_STATED
 from gemmrepro.registry import family_names
 
 if TYPE_CHECKING:
@@ -44,19 +45,11 @@ def schema(words: Collection[str] = tuple(METRICS)) -> dict[str, Any]:
         "description": " ".join(f"{word}: {metric.rule}" for word, metric in METRICS.items()),
         "enum": list(METRICS),
     }
-    compute["allOf"] = [
-        {"if": {"properties": {"metric": {"const": word}}}, "then": metric.compute_schema}
-        for word, metric in METRICS.items()
-        if word in words
-    ]
-    claim["allOf"] = [
-        {
-            "if": {"properties": {"compute": {"properties": {"metric": {"const": word}}}}},
-            "then": {"$ref": f"#/$defs/{metric.claim_schema}"},
-        }
-        for word, metric in METRICS.items()
-        if word in words
-    ]
+    for word in words:
+        chosen = {"properties": {"metric": {"const": word}}}
+        compute.setdefault("allOf", []).append({"if": chosen, "then": {"$ref": f"#/$defs/metrics/{word}/compute"}})
+        held = {"if": {"properties": {"compute": chosen}}, "then": {"$ref": f"#/$defs/metrics/{word}/claim"}}
+        claim.setdefault("allOf", []).append(held)
     return document
 
 
@@ -105,7 +98,7 @@ def _not_covering(claim: Claim, name: str, own: Mapping[str, Claim]) -> str:
         return "it is the claim itself"
     if other.article != claim.article:
         return f"'{name}' is about another article, {other.article}"
-    if other.register != ARTICLE:
+    if other.register not in (ARTICLE, claim.register):
         return f"'{name}' is in the register {other.register}, not among the article's statements"
     if other.covered_by:
         return f"'{name}' is itself covered, by {other.covered_by}"
@@ -175,7 +168,8 @@ def _load_claim(
     references = of_cases(compute) if compute["metric"] == "consistent" else entry.get("published", ())
     rows, problems = _look_up(tuple(references), published)
     transfer, wrong = _with_rows(entry["transfer"], published)
-    problems += wrong
+    throughput, wrong_throughput = _look_up(tuple(filter(None, [entry.get("throughput")])), published)
+    problems += wrong + wrong_throughput
     claim = Claim(
         id=entry["id"],
         family=family,
@@ -186,13 +180,15 @@ def _load_claim(
         compute=compute,
         transfer=transfer,
         tolerance=entry.get("tolerance"),
-        partly=entry.get("partly") or {},
+        within_factor=float(entry.get("within_factor", FACTOR)),
+        same_side="same_side_of" in entry,
         toolkits=tuple(document["judge"]["toolkits"]),
         cache=compute.get("cache", document["judge"]["cache"]),
         register=entry.get("register", ARTICLE),
         covered_by=entry.get("covered_by"),
         correction=entry.get("correction"),
         regime=entry.get("regime", document["judge"].get("regime", NOT_STATED)),
+        throughput=throughput[0] if throughput else None,
     )
     if problems:
         return claim, problems

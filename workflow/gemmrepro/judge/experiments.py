@@ -12,6 +12,7 @@ A claim on many published rows gives the columns `by` which each of them picks i
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -25,6 +26,7 @@ from gemmrepro.experiments.results import Results, row_key
 from gemmrepro.judge.carrying import unit_factor
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import NotMeasured, Value
+from gemmrepro.judge.wording import sentence, title
 from gemmrepro.measure.rows import is_current
 
 
@@ -110,9 +112,8 @@ def _value_at(results: Results, claim: Claim, toolkit: str, point: _Point) -> Po
         value, low, high = _divide(value, over.value), _divide(low, over.high), _divide(high, over.low)
     name = _name(point, compute["kernel"])
     label = ", ".join(filter(None, (name, toolkit if results.toolkit else None)))
-    return PointValue(
-        label, value, low, high, _unit(claim, column.unit), tuple(keys), name, _published(point, column.unit)
-    )
+    unit, published = _unit(claim, column.unit), _published(point, column.unit)
+    return PointValue(label, value, low, high, unit, tuple(keys), point=name, published=published)
 
 
 def _divide(dividend: float, divisor: float) -> float:
@@ -199,28 +200,46 @@ def bounds_text(compute: Mapping[str, Any], beside: str = "published") -> str:
         return f"within {100 * compute['near']:g} % of the {beside} value" if compute["near"] else f"as {beside}"
     if "factor" in compute:
         return f"within a factor of {compute['factor']:g} of the {beside} value"
+    if "least" in compute and compute["least"] == compute.get("most"):
+        return f"exactly {compute['least']:g}"
     words = {"above": "above", "least": "at least", "most": "at most"}
     return " and ".join(f"{word} {compute[key]:g}" for key, word in words.items() if key in compute)
 
 
-def describe(values: Sequence[PointValue], exact: int, compute: Mapping[str, Any]) -> str:
-    """The values in relation to the bounds, as a sentence without its full stop."""
-    subject = _subject(compute)
+def describe(values: Sequence[PointValue], exact: int, compute: Mapping[str, Any], meaning: str, machine: str) -> str:
+    """The values in relation to the bounds, as a sentence without its full stop.
+
+    Args:
+        meaning: of the column. ``1: it was refused; 0: not`` is answered by yes or no.
+        machine: what it was measured on.
+    """
+    flag = re.match(r"1: ([^;]*)", meaning)
+    subject = sentence(flag[1] if flag else meaning)
+    kernel = title(compute["kernel"]) if "{" not in compute["kernel"] else "each number of slices"
     if "by" in compute:
-        return f"{subject} is{_each_with_published(values, compute)}"
-    if len(values) == 1:
-        text = f"{subject} is {values[0].number}" + (f" at {values[0].point}" if values[0].point else "")
+        return f"{subject}, for {kernel} on {machine}:{_each_with_published(values, compute)}"
+    if len(values) > 1:
+        text = f"{subject}{_divisor(compute)}, for {kernel} on {machine}: {_range_of(values, compute)}"
     else:
-        text = f"{subject} is {_range_of(values, compute)}"
+        (value,) = values
+        number = ("no", "yes")[int(value.value)] if flag and value.value in (0, 1) else _amount(value, compute)
+        at = f" ({value.point})" if value.point else ""
+        wanted = "" if flag else f"; the rule wants {bounds_text(compute)}"
+        text = f"{subject}: {number}{_divisor(compute)} for {kernel}{at} on {machine}{wanted}"
     return text + (f"; at {exact} more neither errs at all" if exact else "")
 
 
-def _subject(compute: Mapping[str, Any]) -> str:
-    subject = f"{compute['value']} of {compute['kernel']}"
-    if "over" in compute:
-        elsewhere = ", ".join(f"{key} {value}" for key, value in (compute.get("over_where") or {}).items())
-        subject += f" over that of {compute['over']}" + (f" with {elsewhere}" if elsewhere else "")
-    return subject
+def _amount(value: PointValue, compute: Mapping[str, Any]) -> str:
+    """A value with its interval and unit, or as a factor where it is divided."""
+    text = value.text() if math.isfinite(value.value) else value.number
+    return text + (f" {compute['unit']}" if "unit" in compute else "")
+
+
+def _divisor(compute: Mapping[str, Any]) -> str:
+    if "over" not in compute:
+        return ""
+    elsewhere = ", ".join(f"{key} {value}" for key, value in (compute.get("over_where") or {}).items())
+    return f" times that of {title(compute['over'])}" + (f" ({elsewhere})" if elsewhere else "")
 
 
 def _each_with_published(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:

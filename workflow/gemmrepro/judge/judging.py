@@ -12,18 +12,29 @@ from gemmrepro.core.names import COMMAND
 from gemmrepro.experiments import results as experiment_results
 from gemmrepro.judge import carrying, claims
 from gemmrepro.judge.ceilings import CEILING_FAMILY
-from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.claim import BUILD, Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value, load_gates
+from gemmrepro.judge.instructions import not_comparable
 from gemmrepro.judge.metrics import METRICS, Exhibit, OtherToolkitsOnly, expected, not_judged
-from gemmrepro.judge.rules import COVERED, NOT_MEASURED, NOT_TESTABLE, VERDICTS, Verdict
+from gemmrepro.judge.rules import (
+    BUILD_FACT,
+    COVERED,
+    NOT,
+    NOT_COMPARABLE,
+    NOT_MEASURED,
+    NOT_TESTABLE,
+    REPRODUCED,
+    VERDICTS,
+    Verdict,
+)
 from gemmrepro.judge.ways import REGISTERS, way_of
-from gemmrepro.measure.regimes import rows as regime_rows
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
-from gemmrepro.measure.rows import Measurements, capability_of, load
+from gemmrepro.judge.wording import in_words, sentence
+from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
+from gemmrepro.measure.rows import Measurements, capability_of, load, load_regimes
 from gemmrepro.registry.requirements import requirement
 
-SCHEMA = 4
-"""The version of verdicts.json: since 3 a claim can be undecided, since 4 a correction has a class."""
+SCHEMA = 5
+"""The version of verdicts.json: since 5 a gain's side of 1 is a condition, and linked sources are a register."""
 
 _IN_WORDS = {IN_TURN: "in turn", SUSTAINED: "sustained", BURST: "in bursts"}
 
@@ -65,7 +76,8 @@ class Judgement:
             "published": [{key: row[key] for key in _PUBLISHED_KEYS} for row in claim.published],
             "transfer": {key: claim.transfer[key] for key in ("kind", "why")},
             "tolerance": claim.tolerance,
-            "partly": dict(claim.partly),
+            "within_factor": claim.within_factor,
+            "same_side": claim.same_side,
             "expected": self.expected,
             "judged_on": self.toolkit,
             "regime": {
@@ -75,7 +87,7 @@ class Judgement:
             },
             "verdict": self.verdict,
             "measured": [exhibit.as_json() for exhibit in self.exhibits],
-            "explanation": self.explanation,
+            "explanation": in_words(self.explanation),
             "command": COMMAND,
         }
 
@@ -119,6 +131,10 @@ def judge(claim: Claim, evidence: Evidence) -> Judgement:
         return _judge_unmeasured(claim, evidence, reason)
     untestable = metric.untestable(claim, readings, machine)
     verdict = Verdict(NOT_TESTABLE, untestable) if untestable else metric.judge(claim, readings)
+    if verdict.kind == NOT and (foreign := not_comparable(claim, readings, evidence)):
+        verdict = Verdict(NOT_COMPARABLE, foreign)
+    if verdict.kind == REPRODUCED and claim.register == BUILD:
+        verdict = Verdict(BUILD_FACT, verdict.reason)
     explanation = metric.explain(claim, readings, verdict, evidence) + _regime_note(regime, beside)
     exhibits = tuple(metric.exhibits(claim, readings, evidence))
     figure = expected(claim, readings) if readings.carried is not None and claim.tolerance is not None else None
@@ -151,17 +167,17 @@ def _regime_note(regime: str, beside: Mapping[str, Value]) -> str:
 
 def _judge_covered(claim: Claim, evidence: Evidence) -> Judgement:
     """The entry of a claim that another one judges in other units, with the values that were measured for it."""
-    sentence = f"{claim.covered_by} judges this in other units, so it is not counted again."
+    explanation = "Another statement judges this in other units, so it is not counted again."
     metric = METRICS[claim.metric]
     try:
         readings = metric.read(claim, evidence)
     except NotMeasured:
-        return Judgement(claim, COVERED, sentence)
+        return Judgement(claim, COVERED, explanation)
     exhibits = tuple(metric.exhibits(claim, readings, evidence))
     shown = [exhibit.value.text() for exhibit in exhibits if exhibit.judged]
     if len(shown) == 1:
-        sentence += f" Measured: {shown[0]}."
-    return Judgement(claim, COVERED, sentence, exhibits, readings.judged.toolkit)
+        explanation += f" Measured: {shown[0]}."
+    return Judgement(claim, COVERED, explanation, exhibits, readings.judged.toolkit)
 
 
 def _judge_unmeasured(claim: Claim, evidence: Evidence, reason: NotMeasured) -> Judgement:
@@ -170,8 +186,7 @@ def _judge_unmeasured(claim: Claim, evidence: Evidence, reason: NotMeasured) -> 
     untestable = METRICS[claim.metric].untestable(claim, None, evidence.measured.gpu)
     if untestable:
         return Judgement(claim, NOT_TESTABLE, untestable, exhibits)
-    sentence = str(reason)
-    return Judgement(claim, NOT_MEASURED, f"{sentence[0].upper()}{sentence[1:]}.", exhibits)
+    return Judgement(claim, NOT_MEASURED, f"{sentence(str(reason))}.", exhibits)
 
 
 def judge_all(
@@ -195,7 +210,7 @@ def judge_all(
         ids = {kernel.id for kernel in registry.kernels(family)}
         ids |= {kernel for results_of_one in results.values() for kernel in results_of_one.experiment.kernels}
         gates = load_gates(gates_dir, sorted(ids))
-        regimes = regime_rows.load(regimes_dir, family).by_regime()
+        regimes = load_regimes(regimes_dir, family).by_regime()
         needs = {name: requirement(registry.kernel(name), capability) for name in ids if capability}
         lacking = {name: needed for name, needed in needs.items() if needed}
         found = (measured[family], gates, Path(build_dir), results, ceilings, regimes, lacking)

@@ -11,25 +11,35 @@ from gemmrepro.core.text import format_number
 from gemmrepro.judge.evidence import Value
 
 REPRODUCED, PARTLY, UNDECIDED, NOT = "reproduced", "partly", "undecided", "not reproduced"
+NOT_COMPARABLE, BUILD_FACT = "not comparable here", "build fact"
 CONSISTENT, CONTRADICTORY, COVERED = "consistent", "contradictory", "covered"
 NOT_TESTABLE, NOT_MEASURED = "not testable here", "not measured"
+
+FACTOR = 2.0
+"""How far from the published value one may be that is partly right, where the claim names no smaller factor."""
 
 _RULES = {
     REPRODUCED: (
         "The 95% interval lies within the claim's tolerance of the published value, or overlaps it where every other "
-        "value of the interval would be partly right; it is no wider than that band. A claim without such a value "
-        "holds wherever its metric looks."
+        "value of the interval would be partly right; it is no wider than that band. Of a gain or a loss the whole "
+        "interval lies on the published side of 1 as well. A claim without a number holds at every point tested."
     ),
     PARTLY: (
-        "Outside the tolerance, but the claim's weaker condition holds: a gain is still a gain, or the value lies "
-        "within a stated factor; of an order or of many points, more than half hold."
+        f"Outside the tolerance, but within a factor of {FACTOR:g} of the published value, or of what it makes expect "
+        f"here (or within the smaller factor that the claim names). A gain is one still, at least 1/{FACTOR:g} of the "
+        "published one. Of an order or of many points, more than half hold. A count is right or wrong, never partly."
     ),
     UNDECIDED: (
         "The 95% interval holds values that would be reproduced and values that would not be: it crosses the edge of "
-        "the tolerance, or 1 for a gain, and no weaker condition covers the rest. More samples could decide it. Of an "
-        "order or of many points: all could hold, and at most half are sure to."
+        "the tolerance, or 1 for a gain or a loss. More samples could decide it. Of an order or of many points: all "
+        "could hold, and at most half are sure to."
     ),
-    NOT: "Neither: every value in the interval fails, or none in it would be reproduced.",
+    NOT: "Outside the tolerance and the factor, or on the other side of 1.",
+    NOT_COMPARABLE: (
+        "The kernel falls behind a library whose kernel, by its recorded name, uses an instruction that the article's "
+        "GPU lacks and the kernel does not use. Its share of each chip's ceiling is judged in its place."
+    ),
+    BUILD_FACT: "It holds by construction of the kernels, as their gates and builds confirm; nothing is reproduced.",
     CONSISTENT: "The article's own numbers agree within the digits that it prints. Nothing was measured.",
     CONTRADICTORY: "The article's own numbers contradict each other, whatever the hardware.",
     COVERED: "Another claim judges the same in other units; the value is shown and not counted.",
@@ -45,7 +55,7 @@ VERDICTS = tuple(_RULES)
 DECIDED = (REPRODUCED, PARTLY, NOT)
 """What a measurement or a count can decide."""
 
-RIGHT, WRONG = (REPRODUCED, CONSISTENT), (NOT, CONTRADICTORY)
+RIGHT, WRONG = (REPRODUCED, BUILD_FACT, CONSISTENT), (NOT, CONTRADICTORY)
 """The verdicts that find a statement right, and those that find it wrong."""
 
 
@@ -75,66 +85,58 @@ def difference(measured: float, published: float) -> str:
     return f"{abs(100 * change):.0f}% {'higher' if change > 0 else 'lower'}"
 
 
-def judge_value(value: Value, published: float, tolerance: float, partly: Mapping[str, float]) -> Verdict:
+def judge_value(
+    value: Value, published: float, tolerance: float, factor: float = FACTOR, same_side: bool = False
+) -> Verdict:
     """One value against its published counterpart.
 
     Args:
-        tolerance: relative, of the published value.
-        partly: the conditions for PARTLY outside the tolerance: ``same_side_of`` a number, ``within_factor`` of the
-            published value, or both. Empty: outside the tolerance the verdict is NOT.
+        tolerance: relative, of the published value; 0 for what is counted, which is right or wrong.
+        factor: how far from the published value it is partly right.
+        same_side: whether it has to lie on the same side of 1, as a gain or a loss.
     """
     if tolerance == 0:
-        if value.ci_low == value.ci_high == published:
-            return Verdict(REPRODUCED, "exactly so")
-        return _judge_weaker(value, published, partly, "not exactly so")
+        exact = value.ci_low == value.ci_high == published
+        return Verdict(REPRODUCED, "exactly so") if exact else Verdict(NOT, "not exactly so")
     low, high = sorted((published * (1 - tolerance), published * (1 + tolerance)))
+    least, most = sorted((published / factor, published * factor))
+    if same_side and published > 1:
+        least = max(least, 1 + (published - 1) / factor)
+    elif same_side:
+        most = min(most, 1.0)
+    side = "above" if published > 1 else "below"
+    if same_side and not (value.ci_low > 1 if published > 1 else value.ci_high < 1):
+        may_hold = value.ci_low <= max(high, most) and value.ci_high >= min(low, least)
+        return _not_beyond_1(value, side, may_hold, factor)
     band = f"±{100 * tolerance:g}%"
     overlaps = value.ci_low <= high and value.ci_high >= low
     outside = [end for end in (value.ci_low, value.ci_high) if not low <= end <= high]
-    if overlaps and any(_fails(end, published, partly) for end in outside):
+    if overlaps and any(not least <= end <= most for end in outside):
         return Verdict(UNDECIDED, f"its interval crosses the edge of the tolerance of {band}")
     if overlaps and value.ci_high - value.ci_low <= high - low:
         inside = low <= value.value <= high
         reason = f"inside the tolerance of {band}" if inside else f"its interval reaches the tolerance of {band}"
         return Verdict(REPRODUCED, reason)
+    missed = f"outside the tolerance of {band}"
     if overlaps:
-        reason = f"its interval is wider than the tolerance of {band}, so it decides nothing about the size"
-    else:
-        reason = f"outside the tolerance of {band}"
-    return _judge_weaker(value, published, partly, reason)
-
-
-def _fails(number: float, published: float, partly: Mapping[str, float]) -> bool:
-    """Whether a value outside the tolerance misses the claim's weaker conditions, too."""
-    if not partly:
-        return True
-    pivot, factor = partly.get("same_side_of"), partly.get("within_factor")
-    wrong_side = pivot is not None and (number <= pivot if published > pivot else number >= pivot)
-    return wrong_side or (factor is not None and not published / factor <= number <= published * factor)
-
-
-def _judge_weaker(value: Value, published: float, partly: Mapping[str, float], missed: str) -> Verdict:
-    """A value that `missed` the tolerance, against the claim's weaker conditions."""
-    if not partly:
+        missed = f"its interval is wider than the tolerance of {band}, so it decides nothing about the size"
+    if least <= value.value <= most:
+        reached = f"{side} 1 as published and within" if same_side else "within"
+        return Verdict(PARTLY, f"{missed}, but {reached} a factor of {factor:g}")
+    if factor == 1:
         return Verdict(NOT, missed)
-    good: list[str] = []
-    bad: list[str] = []
-    if "same_side_of" in partly:
-        pivot = partly["same_side_of"]
-        side = "above" if published > pivot else "below"
-        if value.ci_low > pivot if published > pivot else value.ci_high < pivot:
-            good.append(f"{side} {pivot:g} as published")
-        else:
-            bad.append(f"not {side} {pivot:g}")
-    if "within_factor" in partly:
-        factor = partly["within_factor"]
-        if published / factor <= value.value <= published * factor:
-            good.append(f"within a factor of {factor:g}")
-        else:
-            bad.append(f"off by more than {factor:g} times")
-    if bad:
-        return Verdict(NOT, f"{missed}, and {' and '.join(bad)}")
-    return Verdict(PARTLY, f"{missed}, but {' and '.join(good)}")
+    if same_side and published > 1 and value.value < least:
+        return Verdict(NOT, f"{missed}, and less than 1/{factor:g} of the gain")
+    return Verdict(NOT, f"{missed}, and off by more than {factor:g} times")
+
+
+def _not_beyond_1(value: Value, side: str, may_hold: bool, factor: float) -> Verdict:
+    """A gain or loss whose interval is not on its `side` of 1; `may_hold` where it reaches an accepted value."""
+    if not value.ci_low <= 1 <= value.ci_high:
+        return Verdict(NOT, f"not {side} 1")
+    if may_hold:
+        return Verdict(UNDECIDED, f"the interval holds 1, so it may be {side} 1 or not")
+    return Verdict(NOT, f"the interval holds 1, and nothing in it is within a factor of {factor:g}")
 
 
 def judge_faster(value: Value, least: float | None = None, most: float | None = None) -> Verdict:
@@ -149,12 +151,12 @@ def judge_faster(value: Value, least: float | None = None, most: float | None = 
 
 
 def _judge_gain(value: Value, least: float, most: float | None) -> Verdict:
-    """A gain between two bounds; on the right side of 1, yet outside them, it is PARTLY right."""
+    """A gain between two bounds; on the right side of 1, yet up to FACTOR outside them, it is PARTLY right."""
     wanted = f"above {least:g}" if most is None else f"{least:g} to {most:g}"
     top = math.inf if most is None else most
     if value.ci_low > least and value.ci_high <= top:
         return Verdict(REPRODUCED, f"the whole interval is {wanted}")
-    if value.ci_low > 1:
+    if value.ci_low > 1 and least / FACTOR <= value.value <= top * FACTOR:
         return Verdict(PARTLY, f"faster, but not by {wanted}")
     if value.ci_high > least and value.ci_low <= top:
         return Verdict(UNDECIDED, f"the interval holds values {wanted} and values that are no gain")
@@ -199,17 +201,16 @@ def judge_counts(counts: Sequence[Value], what: str, least: int, most: int | Non
         most: None where there is no upper limit.
     """
     wrong = [count for count in counts if count.value < least or (most is not None and count.value > most)]
-    wanted = f"at least {least}" if most is None else f"{least} to {most}" if most else "none"
+    wanted = f"at least {least}" if most is None else f"{least} to {most}" if most > least else f"{most or 'none'}"
     if wrong:
         named = ", ".join(f"{count.value:g} ({count.conditions})" for count in wrong[:4])
-        return Verdict(NOT, f"{wanted} of {what} should stand in every build; found {named}")
+        return Verdict(NOT, f"{wanted} of the instruction {what} should stand in every build; there are {named}")
     if most == 0:
-        reason = f"none of {what} stands in any of {len(counts)} builds, as it should be"
-        return Verdict(REPRODUCED, reason)
+        return Verdict(REPRODUCED, f"none of {len(counts)} builds has an instruction {what}, as it should be")
     distinct = sorted({int(count.value) for count in counts})
     number = f"{distinct[0]}" if len(distinct) == 1 else f"{distinct[0]} to {distinct[-1]}"
     where = f"each of {len(counts)} builds" if len(counts) > 1 else f"the build for {counts[0].label.split(', ')[-1]}"
-    return Verdict(REPRODUCED, f"{number} of {what} stand in {where}, where {wanted} should")
+    return Verdict(REPRODUCED, f"the instruction {what} stands {number} times in {where}, where {wanted} should")
 
 
 def judge_bounds(value: float, bounds: Mapping[str, float]) -> Verdict:
@@ -220,13 +221,3 @@ def judge_bounds(value: float, bounds: Mapping[str, float]) -> Verdict:
         words = f"exactly {least:g}"
     inside = least <= value <= most
     return Verdict(REPRODUCED if inside else NOT, f"{words}, as stated" if inside else f"not {words}")
-
-
-def judge_range(value: float, least: float, most: float) -> Verdict:
-    """A quotient against the range that a claim states for it; on the range's side of 1 it is PARTLY right."""
-    wanted = f"{format_number(least)} to {format_number(most)} times as many"
-    if least <= value <= most:
-        return Verdict(REPRODUCED, f"{wanted}, as stated")
-    if (value < 1) == (most <= 1):
-        return Verdict(PARTLY, f"not {wanted}, but {'fewer' if value < 1 else 'more'} all the same")
-    return Verdict(NOT, f"not {wanted}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from gemmrepro.judge.carrying import MODEL, SHARE
-from gemmrepro.judge.claim import ARTICLE, BUILD, PROJECT, Claim
+from gemmrepro.judge.claim import ARTICLE, BUILD, LINKED, PROJECT, Claim
 from gemmrepro.judge.metrics import METRICS
+from gemmrepro.judge.metrics.calculated import counted
 
 MEASURED, COUNT, CONSISTENT, COVERED, NONE = "measured", "count", "consistent", "covered", "none"
 
 _REGISTERS = {
     ARTICLE: "A sentence, a table or a figure of an article states it.",
+    LINKED: "A repository, a notebook or slides that an article links or quotes state it, and the article does not.",
     BUILD: (
         "A fact of the machine code that holds by construction, because the kernels are written, and gated, to satisfy "
         "it: it says that the article's program is what runs, not that the article is right."
@@ -49,7 +51,9 @@ def way_of(claim: Claim) -> str:
     if claim.covered_by:
         return COVERED
     kind = claim.transfer["kind"]
-    return kind if kind in (SHARE, MODEL, NONE) else METRICS[claim.metric].way
+    if kind in (SHARE, MODEL, NONE):
+        return kind
+    return MEASURED if counted(claim) else METRICS[claim.metric].way
 
 
 def register_rules() -> list[tuple[str, str]]:

@@ -15,15 +15,243 @@ one is missing, the check is skipped and the verdict gives the reason.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
+import io
 import os
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
-from gemmrepro import registry
+from gemmrepro import registry, stats, timing
+from gemmrepro.build import cutile
+from gemmrepro.build.cutile import specification
+from gemmrepro.build.cutile_export import tile_kernel
+from gemmrepro.build.record import read_build
+from gemmrepro.core.architectures import pick_arch
+from gemmrepro.core.dtypes import bits
 from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.measure import compilation_check
+from gemmrepro.gates.guarded import POISON_BITS
+from gemmrepro.gpu import device, dlpack, lock
+from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.operands import Operands, random
+from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel, LibraryStep, Step
+
+AHEAD_OF_TIME = "ahead of time"
+JUST_IN_TIME = "just in time"
+
+PLAN = timing.Plan(interval=0.005, seconds=0.1, least=5, most=100)
+
+Run = Callable[[], None]
+"""Makes all launches of one run, asynchronously."""
+
+
+def shapes_for(kernel: Kernel) -> tuple[Shape, ...]:
+    """A shape of several tiles with tails, and those that `Promises.gate_shapes` names."""
+    tails, step = kernel.problem.operation.tails, {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "nk"}
+    return (Shape(tails.m, tails.n * step["n"], tails.k * step["k"]), *kernel.promises.gate_shapes)
+
+
+def launches_at(kernel: Kernel, shape: Shape) -> list[Kernel]:
+    """The records of the launches that make a run on `shape`, in their order."""
+    return [kernel.part(step) for step in kernel.steps_at(shape) if isinstance(step, Step)] or [kernel]
+
+
+def passed_to(launch: Kernel, operands: Operands, workspace: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The arguments of ``cuda.tile.launch``: arrays with their lengths and types, integers, constants."""
+    inputs = {name: array.reshape(operands.lengths(name)) for name, array in operands.arrays().items()}
+    arrays = {**inputs, **workspace}
+    dtypes = {name: launch.problem.dtype_of(name) for name in inputs}
+    dtypes |= {name: buffer.dtype for name, buffer in launch.run.workspace.items()}
+
+    def value(argument: str | int) -> Any:
+        if isinstance(argument, int):
+            return argument
+        name = argument.removeprefix("array:")
+        return dlpack.typed(arrays[name], dtypes[name])
+
+    return (*map(value, launch.call.arguments), *specification(launch)["constants"].values())
+
+
+def difference(runs: Mapping[str, Run], sync: Callable[[], None], output: Any, workspace: Mapping[str, Any]) -> str:
+    """Do two runs, each on poisoned memory; returns how their outputs differ in bits, or '' if they do not."""
+    results = {}
+    for name, run in runs.items():
+        for array in (output, *workspace.values()):
+            bits(array)[...] = POISON_BITS[array.dtype.itemsize]
+        run()
+        sync()
+        results[name] = bits(output).copy()
+    (first, expected), (second, actual) = results.items()
+    if wrong := int((expected != actual).sum()):
+        return f"{wrong} of {expected.size} elements differ between {first} and {second}"
+    return ""
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Time of the binary over time of the code compiled just in time, at M = N = K = `n`, with its 95% interval."""
+
+    n: int
+    ratio: float
+    low: float
+    high: float
+
+
+def relative_speed(timer: timing.Timer, runs: Mapping[str, Run], n: int) -> Speed:
+    """How fast the code compiled just in time is; both run alternately, with a warm cache."""
+    ahead, just = runs[AHEAD_OF_TIME], runs[JUST_IN_TIME]
+    estimates = (timer.estimate(ahead, timer.once(ahead)), timer.estimate(just, timer.once(just)))
+    burst = timer.burst([ahead], [just], "warm", PLAN, estimates, False)
+    ratio = stats.ratio_interval([burst.times], [burst.baseline])
+    return Speed(n, ratio.value, ratio.low, ratio.high)
+
+
+class TwoCompilations:
+    """A kernel loaded from its binary, and its source for just-in-time compilation."""
+
+    def __init__(self, session: device.Session, kernel: Kernel, build: Path, toolkit: str) -> None:
+        """Raises UserError if the binary cannot be loaded, or the source does not fit the record."""
+        self.session, self.kernel = session, kernel
+        self.loaded = Loaded.built(session, kernel, build, toolkit)
+        self._tiles = {code.code.entry: tile_kernel(specification(code)) for code in kernel.codes}
+
+    def bind(self, operands: Operands) -> dict[str, Run]:
+        """The run on `operands` of each compilation, AHEAD_OF_TIME and JUST_IN_TIME."""
+        import cuda.tile as ct
+
+        launches = [
+            (launch.launch(operands.shape).grid, self._tiles[launch.code.entry], passed)
+            for launch, passed in self._launches(operands)
+        ]
+
+        def just_in_time() -> None:
+            for grid, tile, passed in launches:
+                ct.launch(self.session.stream, grid, tile, passed)
+
+        return {AHEAD_OF_TIME: self.loaded.bind(operands), JUST_IN_TIME: just_in_time}
+
+    def codes(self, operands: Operands) -> dict[str, bytes]:
+        """The cubins compiled just in time for `operands`, by entry point."""
+        from cuda.tile import compilation
+
+        codes = {}
+        for launch, passed in self._launches(operands):
+            tile, convention = self._tiles[launch.code.entry], compilation.CallingConvention.cutile_python_v1()
+            signature = compilation.KernelSignature.from_kernel_args(tile, passed, convention, symbol=launch.code.entry)
+            cubin = io.BytesIO()
+            arch = self.session.gpu.arch
+            compilation.export_kernel(tile, [signature], cubin, gpu_code=arch, output_format="cubin")
+            codes[launch.code.entry] = cubin.getvalue()
+        return codes
+
+    def _launches(self, operands: Operands) -> list[tuple[Kernel, tuple[Any, ...]]]:
+        """The launches of a run on `operands`: (record, arguments)."""
+        workspace = self.loaded.workspace(operands.shape)
+        return [(launch, passed_to(launch, operands, workspace)) for launch in launches_at(self.kernel, operands.shape)]
+
+
+TOOLKIT = "cuda13"
+"""The toolkit whose image holds cuTile."""
+
+SEED = 7
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of the check of one kernel.
+
+    Attributes:
+        status: "passed", "failed" or "skipped".
+        reason: why it did not pass; empty if it did.
+        same_code: whether both compilations made the same machine code; None unless it passed.
+        speed: set if it was timed.
+    """
+
+    status: str
+    reason: str = ""
+    same_code: bool | None = None
+    speed: Speed | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def __str__(self) -> str:
+        text = self.reason or ("the same machine code" if self.same_code else "different machine code")
+        if self.speed:
+            ratio = f"{self.speed.ratio:.3f} [{self.speed.low:.3f}, {self.speed.high:.3f}]"
+            text += f", {ratio} times as fast at {self.speed.n}"
+        return f"{self.status:8} {text}"
+
+
+def require_compiler() -> None:
+    """Raises UserError if cuTile or its compiler is not installed."""
+    for name in cutile.PACKAGES:
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            raise UserError(f"{name} is not installed (the CUDA 13 image has it)") from None
+
+
+def check(session: device.Session, kernel: Kernel, build: Path, size: int) -> Verdict:
+    """Compare both compilations of `kernel` on this GPU; time a matrix product at M = N = K = `size` unless it is 0."""
+    if kernel.run.program is not None:
+        return Verdict("skipped", "the host chooses between its launches as it goes")
+    if any(isinstance(step, LibraryStep) for shape in shapes_for(kernel) for step in kernel.steps_at(shape)):
+        return Verdict("skipped", "a library does some of its steps")
+    archs = list(read_build(kernel, build, TOOLKIT).archs)
+    if pick_arch(archs, session.gpu.compute_capability) is None:
+        return Verdict("skipped", f"the binary has no code for {session.gpu.arch}")
+    both = TwoCompilations(session, kernel, build, TOOLKIT)
+    codes: dict[str, bytes] = {}
+    for shape in shapes_for(kernel):
+        operands = _operands(kernel, shape)
+        workspace = both.loaded.workspace(shape)
+        if reason := difference(both.bind(operands), session.sync, operands.output, workspace):
+            return Verdict("failed", f"at {shape} {reason}")
+        codes |= both.codes(operands)
+    binary = (build / TOOLKIT / f"{kernel.id}.fatbin").read_bytes()
+    speed = None
+    if size and kernel.problem.operation.matrix_product:
+        runs = both.bind(_operands(kernel, Shape.cube(size)))
+        speed = relative_speed(timing.Timer(session), runs, size)
+    return Verdict("passed", same_code=all(code in binary for code in codes.values()), speed=speed)
+
+
+Check = Callable[[device.Session, Kernel, Path, int], Verdict]
+
+
+def check_all(kernels: Sequence[Kernel], build: Path, size: int = 0, check: Check = check) -> dict[str, Verdict]:
+    """A verdict per kernel. A kernel whose check raises has failed; the others are still checked.
+
+    Raises:
+        UserError: a binary or its record is missing or corrupt.
+    """
+    try:
+        require_compiler()
+        session = device.open_gpu()
+    except UserError as error:
+        return {kernel.id: Verdict("skipped", str(error)) for kernel in kernels}
+    for name in cutile.TOOLKIT_VARIABLES:
+        os.environ.pop(name, None)
+    verdicts = {}
+    with lock.exclusive(session) if size else lock.shared(session):
+        for kernel in kernels:
+            try:
+                verdicts[kernel.id] = check(session, kernel, build, size)
+            except UserError:
+                raise
+            except Exception as error:  # whatever the compiler or the driver reports
+                verdicts[kernel.id] = Verdict("failed", f"{type(error).__name__}: {error}"[:500])
+    return verdicts
+
+
+def _operands(kernel: Kernel, shape: Shape) -> Operands:
+    return Operands.of(kernel, shape, *random(kernel.problem, shape, SEED))
 
 
 def main() -> int:
@@ -43,7 +271,7 @@ def main() -> int:
     build = arguments.build.resolve()
     out = arguments.out.resolve()
     os.chdir(ROOT)  # sources are named relative to it, in machine code too
-    verdicts = compilation_check.check_all(kernels, build, arguments.size)
+    verdicts = check_all(kernels, build, arguments.size)
     write_json(out, {name: verdict.to_json() for name, verdict in verdicts.items()})
     for name, verdict in verdicts.items():
         print(f"{name:32} {verdict}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The points of a sweep, what is left out and why, and the memory that they need."""
+"""The points of a sweep; what is left out and why: by its gate, by the configuration, for lack of memory or time."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import operations, timing
+from gemmrepro.core.architectures import fp64_per_clock
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, too_large
 from gemmrepro.gpu.cublas import WORKSPACE_BYTES
-from gemmrepro.measure.chosen import is_timed_at, one_of, sizes
+from gemmrepro.gpu.device import Gpu
 from gemmrepro.operations import Problem, Shape, shape_of
 from gemmrepro.registry import Kernel
 
@@ -214,3 +215,73 @@ def own_bytes(kernel: Kernel, shape: Shape) -> int:
         block = min(shape.m, operations.REFERENCE_ROWS)
         judged += 16 * shape.m * shape.n + 8 * shape.k * shape.n + 48 * block * shape.n
     return kernel.workspace_bytes(shape) + judged
+
+
+def one_of(sweep: Mapping[str, Any], kind: str, family: str) -> tuple[str, ...]:
+    """The family's one toolkit or state of the cache, if the section `sweep` gives it one of the listed; else all.
+
+    Args:
+        kind: ``toolkit`` or ``cache``.
+    """
+    every = tuple(sweep[f"{kind}s"])
+    one = (sweep.get(f"{kind}_of") or {}).get(family)
+    return (one,) if one in every else every
+
+
+def sizes(sweep: Mapping[str, Any], family: str) -> tuple[int, ...]:
+    """The sizes at which the family is timed: of those listed, the ones that `sizes_of` gives it, if there are any."""
+    every = tuple(sweep["sizes"].get(family, ()))
+    only = (sweep.get("sizes_of") or {}).get(family) or ()
+    return tuple(size for size in every if size in only) or every
+
+
+def is_timed_at(sweep: Mapping[str, Any], family: str, kernel_id: str, size: int) -> bool:
+    """Whether the kernel is timed at a size of its family: `kernels_at` may leave some sizes to few kernels."""
+    few = (sweep.get("kernels_at") or {}).get(family)
+    return not few or size not in few["sizes"] or kernel_id in few["kernels"]
+
+
+PRODUCTS = 4
+"""Products in float64 that a problem's results are judged by: C* and its scale, before and after the timing."""
+
+REFERENCE_SECONDS, LAUNCH_SECONDS, WATCHDOG_SECONDS = 30.0, 5.0, 2.0
+"""The most that a problem's reference, a launch, and a launch on a GPU that also drives a display may take. Some ten
+launches stand behind a row. A display's watchdog ends a launch after a few seconds."""
+
+USUAL_MHZ = 1500
+"""The clock of a GPU that does not say its own."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """A GPU and the bytes of its memory that are free."""
+
+    gpu: Gpu
+    free: int
+
+    def beyond(self, kernel: Kernel, shape: Shape) -> str:
+        """Why `shape` is beyond the GPU for `kernel`, or ""."""
+        problem = kernel.problem
+        needed = needed_bytes(problem, shape, self.gpu.l2_bytes) + own_bytes(kernel, shape)
+        return too_large(needed, self.free) or self._too_slow(problem, shape)
+
+    def _too_slow(self, problem: Problem, shape: Shape) -> str:
+        seconds = self.fp64_seconds(problem, shape)
+        watched = self.gpu.watched
+        most = WATCHDOG_SECONDS if watched else LAUNCH_SECONDS
+        if problem.dtype_in == "fp64" and seconds > most:
+            why = "the watchdog of this GPU's display ends it before" if watched else f"the limit is {most:g}"
+            return f"a launch takes about {seconds:.1f} s in FP64 here; {why}"
+        if PRODUCTS * seconds > REFERENCE_SECONDS:
+            return (
+                f"its reference takes about {PRODUCTS * seconds:.0f} s in FP64 here; the limit is {REFERENCE_SECONDS:g}"
+            )
+        return ""
+
+    def fp64_seconds(self, problem: Problem, shape: Shape) -> float:
+        """About how long a product in FP64 of this shape takes; 0 for an operation that has none."""
+        if not problem.operation.matrix_product:
+            return 0.0
+        gpu = self.gpu
+        clock = 1e6 * (gpu.clock_max_mhz or USUAL_MHZ)
+        return shape.m * shape.n * shape.k / (gpu.sm_count * fp64_per_clock(gpu.compute_capability) * clock)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gemmrepro import registry
+from gemmrepro.build.record import read_build
 from gemmrepro.core.journal import Journal
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.device import Session
-from gemmrepro.gpu.loaded import Loaded
-from gemmrepro.measure.beyond import Room
-from gemmrepro.measure.binaries import NotTimeable, load_timeable
-from gemmrepro.measure.plan import Point, Settings, Skipped, plan_points
+from gemmrepro.gpu.loaded import Binary, Loaded
+from gemmrepro.measure.plan import Point, Room, Settings, Skipped, not_timeable, plan_points
 from gemmrepro.measure.records import Records
 from gemmrepro.registry import Kernel, keys
+from gemmrepro.registry.requirements import requirement
 
 
 @dataclass(frozen=True)
@@ -162,3 +162,37 @@ def prepare(
         records=Records(Journal(journal, machine, say), machine, settings, versions, build_key, run_key, room.free),
         free=room.free,
     )
+
+
+class NotTimeable(Exception):
+    """A binary is left out of a measurement; the message says why. The others are measured."""
+
+
+def is_built(kernel: Kernel, toolkit: str, build: Path) -> bool:
+    """Whether the build stage made a record of this kernel by this toolkit."""
+    return (Path(build) / toolkit / f"{kernel.id}.json").is_file()
+
+
+def load_timeable(session: Session, kernel: Kernel, toolkit: str, build: Path, gates: Path) -> Loaded:
+    """Load a binary that may be measured.
+
+    Raises:
+        NotTimeable: this GPU or its driver cannot run it, or it did not pass its gate.
+        UserError: its build record or its gate's verdict is missing or corrupt.
+    """
+    # A gate says nothing of a binary that cannot run: that is asked first.
+    if needs := requirement(kernel, session.gpu.compute_capability):
+        raise NotTimeable(f"needs {needs}")
+    if kernel.platform.targets and not is_built(kernel, toolkit, build):
+        raise NotTimeable(f"it was not built: build.{toolkit} in the configuration lists none of its targets")
+    read_build(kernel, build, toolkit)
+    try:
+        binary = Binary.built(session.gpu, kernel, build, toolkit)
+    except UserError as error:
+        raise NotTimeable(str(error)) from None
+    if reason := not_timeable(kernel.id, toolkit, binary.build_key, gates):
+        raise NotTimeable(reason)
+    try:
+        return Loaded.built(session, kernel, build, toolkit)
+    except UserError as error:
+        raise NotTimeable(str(error)) from None

@@ -1,19 +1,28 @@
-"""Reads, checks and marks recordings: the four files of a sweep, and the rows of experiments."""
+"""A recording's files: their names, reading them, refusing them, their hashes, and which rows are of today's builds.
+
+The manifest of a family's recording holds the SHA-256 of each of its files. It finds a file that was damaged, edited or
+exchanged after it was recorded. Who rewrites the manifest as well has to satisfy every other check
+(`gemmrepro.recordings`).
+"""
 
 from __future__ import annotations
 
 import csv
-import io
+import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.build.record import find_build
 from gemmrepro.core import schemas
-from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
+from gemmrepro.core.tables import csv_text, parquet
+from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
-from gemmrepro.measure.checks.refusal import POINT
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row, first_wrong, schema, typed
 from gemmrepro.measure.subjects import kernels_behind
 from gemmrepro.operations import Shape
@@ -21,6 +30,115 @@ from gemmrepro.registry.keys import run_key
 
 SUMMARY, SAMPLES, RUN, COUNTERS = FILES = ("summary.csv", "samples.parquet", "run.json", "counters.csv")
 """The files that a sweep writes for a family, and that a recording holds."""
+
+GATES = "gates.json"
+"""The numerical gate's verdicts in a recording, by kernel."""
+
+SANITIZERS = "sanitizers.json"
+"""The answers of compute-sanitizer in a recording, by kernel and toolkit, with the build key."""
+
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+CLEAN = "clean"
+"""Stands for a tool that found nothing; else its words, line by line."""
+
+MANIFEST = "manifest.json"
+
+CEILINGS = "ceilings"
+"""The family whose micro-kernels measure a GPU's highest rates."""
+
+POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
+"""The columns that name a point of a summary and of samples."""
+
+TOLERANCE = 1e-5
+"""How far a cell may be from what is computed again, relative: cells have six digits, hence err by 5e-6 at most."""
+
+RATES = 2 * TOLERANCE
+"""The same for a rate, which is computed from the median's six digits."""
+
+
+def refused(path: Path, place: str, why: str) -> UserError:
+    """The error for `place` ("line 7", "the case 3 of ladder.naive"; "": all) of the recording `path`."""
+    where = f"{place} of the recording {path}" if place else f"the recording {path}"
+    return UserError(f"{where} is corrupt: {why}; {RESTORE}.")
+
+
+def named(row: Mapping[str, Any]) -> str:
+    """A row's point, for a message."""
+    return " ".join(str(row[column]) for column in POINT if row[column] not in ("", None))
+
+
+def close(cell: str, value: float | None, tolerance: float = TOLERANCE) -> bool:
+    """Whether a cell is what was computed, to its digits."""
+    if value is None or cell == "":
+        return value is None and cell == ""
+    return math.isclose(float(cell), value, rel_tol=tolerance, abs_tol=1e-12)
+
+
+def read_document(path: Path, schema: str) -> Any:
+    """A recording's JSON. Raises UserError if it is missing or corrupt, or holds text that does not show as it is."""
+    document = read_json(path, "the recording", RESTORE)
+    schemas.check(document, schema, f"the recording {path}")
+    if hidden := hidden_character(path.read_text()):
+        raise refused(path, "", f"it holds the character {hidden}, which does not show")
+    return document
+
+
+def check_measured(run: Mapping[str, Any], path: Path, synthetic: bool) -> None:
+    """Raises UserError if the rows that `run` describes were made for tests, unless `synthetic` says that they may.
+
+    Such rows say so: run.json of the sweep, of each take of the regimes and of each experiment holds
+    ``"synthetic": true``. Every function that reads recordings refuses them, unless its argument `synthetic` is true,
+    which only tests pass.
+    """
+    if run.get("synthetic") and not synthetic:
+        raise UserError(f"the recording {path} is synthetic: its rows were made for tests; measure on a GPU instead.")
+
+
+def digest(data: bytes) -> str:
+    """The SHA-256 of `data` in hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a family's recording: its files by their paths in the folder, with their hashes."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+    visible = (path for path in paths if not path.name.startswith("."))
+    return {
+        "version": 1,
+        "files": {path.relative_to(folder).as_posix(): digest(path.read_bytes()) for path in visible},
+    }
+
+
+def write_manifest(folder: Path) -> None:
+    """Write the manifest of a family's recording into its folder."""
+    write_json(folder / MANIFEST, manifest(folder))
+
+
+def check_manifest(folder: Path, *names: str) -> None:
+    """Check a recording's files against its manifest; where none of them is there, there is nothing to check.
+
+    Args:
+        names: the only files to check; default: all.
+
+    Raises:
+        UserError: there is no manifest, or names the first file that differs, is missing, or is not listed.
+    """
+    path = folder / MANIFEST
+    if not path.is_file() and not any((folder / name).is_file() for name in names or [*manifest(folder)["files"]]):
+        return
+    files = read_document(path, "manifest.schema.yaml")["files"]
+    for name in names or sorted({*files, *manifest(folder)["files"]}):
+        there = (folder / name).is_file()
+        if there != (name in files):
+            raise refused(path, "", f"{name} is {'there and not listed' if there else 'listed and missing'}")
+        if there and digest((folder / name).read_bytes()) != files[name]:
+            raise refused(folder / name, "", f"it is not the file that {MANIFEST} lists")
+
+
+def read_sanitizers(path: Path) -> dict[str, Any]:
+    """The outcomes of compute-sanitizer in a file, by kernel; none without the file. Raises UserError if corrupt."""
+    return read_document(path, "sanitizers.schema.yaml") if path.is_file() else {}
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
@@ -46,37 +164,22 @@ def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     return [dict(zip(columns, line, strict=True)) for line in lines[1:]]
 
 
-def rows_text(rows: Iterable[Mapping[str, str]], columns: Sequence[str]) -> str:
-    """Rows of text as a CSV."""
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, columns, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return buffer.getvalue()
-
-
 class CurrentKeys:
-    """Build keys and run keys of the binaries in a folder of build records, as they are now."""
+    """Build keys and run keys of the binaries in a folder of build records, as they are now; each is found once."""
 
     def __init__(self, build: Path) -> None:
-        self._build = Path(build)
-        self._build_keys: dict[tuple[str, str], str | None] = {}
-        self._run_keys: dict[tuple[str, str, Shape | None], str | None] = {}
+        self._record = cache(lambda kernel, toolkit: find_build(kernel, Path(build), toolkit))
+        self._run_key = cache(lambda kernel, key, shape: run_key(registry.kernel(kernel), key, shape))
 
     def build_key(self, kernel: str, toolkit: str) -> str | None:
         """The build key of a binary; None where there is none."""
-        if (kernel, toolkit) not in self._build_keys:
-            record = find_build(kernel, self._build, toolkit)
-            self._build_keys[kernel, toolkit] = None if record is None else record.build_key
-        return self._build_keys[kernel, toolkit]
+        record = self._record(kernel, toolkit)
+        return None if record is None else record.build_key
 
     def run_key(self, kernel: str, toolkit: str, shape: Shape | None = None) -> str | None:
         """The run key of a binary on `shape` (None: on the usual shapes); None if it was not built."""
-        run = (kernel, toolkit, shape)
-        if run not in self._run_keys:
-            key = self.build_key(kernel, toolkit)
-            self._run_keys[run] = None if key is None else run_key(registry.kernel(kernel), key, shape)
-        return self._run_keys[run]
+        key = self.build_key(kernel, toolkit)
+        return None if key is None else self._run_key(kernel, key, shape)
 
 
 def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]:
@@ -128,22 +231,17 @@ def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     check_cells(Row, rows, path)
     seen: set[tuple[str, ...]] = set()
     for number, row in enumerate(rows, 2):
-        what = f"line {number} of the recording {path}"
         point = tuple(row[column] for column in POINT)
         if point in seen:
-            raise UserError(f"{what} is corrupt: it repeats {' '.join(filter(None, point))}; {RESTORE}.")
+            raise refused(path, f"line {number}", f"it repeats {named(row)}")
         seen.add(point)
 
 
 def write_nothing(out: Path) -> None:
     """Write the four files of a family that was not measured; they hold no rows."""
-    import pyarrow
-    import pyarrow.parquet
+    import pandas as pd
 
-    write_atomic(out / SUMMARY, rows_text([], SUMMARY_COLUMNS))
-    write_atomic(out / COUNTERS, rows_text([], COUNTER_COLUMNS))
+    write_atomic(out / SUMMARY, csv_text([], SUMMARY_COLUMNS))
+    write_atomic(out / COUNTERS, csv_text([], COUNTER_COLUMNS))
     write_json(out / RUN, {"source": "none"})
-    buffer = pyarrow.BufferOutputStream()
-    empty = pyarrow.table({name: pyarrow.array([], pyarrow.null()) for name in SAMPLE_COLUMNS})
-    pyarrow.parquet.write_table(empty, buffer)
-    write_atomic(out / SAMPLES, buffer.getvalue().to_pybytes())
+    write_atomic(out / SAMPLES, parquet(pd.DataFrame(columns=SAMPLE_COLUMNS)))

@@ -22,7 +22,7 @@ class Check:
         err_fro: relative error in the Frobenius norm, where the gate computes it.
         estimate_us: the time of a launch.
         algorithm: the library's algorithm that a trial chose (`gemmrepro.gpu.trials`); None if it has no choice.
-        confirmed: whether a kernel was judged again on other inputs after it was timed (`gemmrepro.measure.confirm`).
+        confirmed: whether a kernel was judged again on other inputs after it was timed (`gemmrepro.measure.workspace`).
         confirmed_us: the shortest median with which it was.
     """
 

@@ -59,36 +59,40 @@ def gather(sweep: Sweep) -> list[Measured]:
     return gathered
 
 
+def subject_cells(sweep: Sweep, point: Point, median_us: float) -> dict[str, Any]:
+    """The cells of `Row` that follow from a point's subject, and its rates; whatever the cache state or the regime."""
+    kernel = sweep.kernels.get(point.kernel)
+    check = sweep.records.check(point) or Check(passed=True)
+    return {
+        "kernel": point.kernel,
+        "family": sweep.family,
+        "rung": kernel.rung if kernel else baselines.baseline(point.kernel).rung,
+        "dtype": point.problem.dtype_in,
+        "m": point.shape.m,
+        "n": point.shape.n,
+        "k": point.shape.k,
+        "d": kernel.compute.d if kernel else None,
+        "toolkit": point.toolkit,
+        "arch": sweep.loaded[kernel.id, point.toolkit].arch if kernel else sweep.session.gpu.arch,
+        "err_scaled_max": check.err_scaled_max,
+        "err_fro": check.err_fro,
+        "build_key": sweep.records.build_key(point),
+        "run_key": sweep.records.run_key(point),
+        **derived.rate_cells(median_us, *operands.work(kernel or compared_with(sweep, point), point.shape)),
+    }
+
+
 def summary_row(sweep: Sweep, measured: Measured) -> Row:
     """The summary row of a point."""
     point = measured.point
-    kernel = sweep.kernels.get(point.kernel)
-    flops, moved = operands.work(kernel or compared_with(sweep, point), point.shape)
-    check = sweep.records.check(point) or Check(passed=True)
-    level = derived.time_cells(measured.times)
-    ratio = derived.ratio_cells(measured.times, measured.baseline) if point.baseline else {}
-    sensors = [reading for single in measured.rounds.values() for reading in single.sensors]
+    cells = derived.time_cells(measured.times)
     return Row(
-        kernel=point.kernel,
-        family=sweep.family,
-        rung=kernel.rung if kernel else baselines.baseline(point.kernel).rung,
-        dtype=point.problem.dtype_in,
-        m=point.shape.m,
-        n=point.shape.n,
-        k=point.shape.k,
-        d=kernel.compute.d if kernel else None,
+        **subject_cells(sweep, point, cells["median_us"]),
         cache=point.cache,
-        toolkit=point.toolkit,
-        arch=sweep.loaded[kernel.id, point.toolkit].arch if kernel else sweep.session.gpu.arch,
         baseline=point.baseline or None,
-        err_scaled_max=check.err_scaled_max,
-        err_fro=check.err_fro,
-        build_key=sweep.records.build_key(point),
-        run_key=sweep.records.run_key(point),
-        **level,
-        **derived.rate_cells(level["median_us"], flops, moved),
-        **timing.summarize_sensors(sensors),
-        **ratio,
+        **cells,
+        **timing.summarize_sensors([reading for single in measured.rounds.values() for reading in single.sensors]),
+        **(derived.ratio_cells(measured.times, measured.baseline) if point.baseline else {}),
     )
 
 

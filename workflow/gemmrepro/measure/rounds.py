@@ -17,12 +17,10 @@ from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.progress import Progress
 from gemmrepro.errors import GIB, NEEDS, shortage
 from gemmrepro.gpu import baselines
-from gemmrepro.measure.beyond import WATCHDOG_SECONDS
-from gemmrepro.measure.confirm import QUICKER, Second, SecondLook
-from gemmrepro.measure.plan import Point
+from gemmrepro.measure.plan import WATCHDOG_SECONDS, Point
 from gemmrepro.measure.prepare import Sweep
 from gemmrepro.measure.records import Check, Round
-from gemmrepro.measure.workspace import Workspace
+from gemmrepro.measure.workspace import QUICKER, Second, SecondLook, Workspace
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import Kernel
 

@@ -1,4 +1,4 @@
-"""Reads what a sweep or a recording left in ``results/measure/<family>``, for the stages after it.
+"""Reads what a sweep, the regimes or a recording left of a family, for the stages after it.
 
 A family that was not measured reads as empty tables, never as an error: the report must say so, not fail.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,23 @@ import numpy as np
 import pandas as pd
 
 from gemmrepro.core.architectures import parsed
-from gemmrepro.core.files import read_json
+from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, TOOLKIT_ORDER
+from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.errors import UserError
-from gemmrepro.measure.columns import SAMPLE_COLUMNS, CounterRow, Row, columns
+from gemmrepro.measure.columns import (
+    READING_COLUMNS,
+    REGIME_COLUMNS,
+    REGIME_POINT,
+    REGIME_SAMPLE_COLUMNS,
+    SAMPLE_COLUMNS,
+    CounterRow,
+    RegimeRow,
+    Row,
+    columns,
+)
+from gemmrepro.measure.derived import Taken
+from gemmrepro.measure.regimes import READINGS, REGIMES, RUN, SAMPLES, SUMMARY, Reading
 
 
 @dataclass(frozen=True)
@@ -131,17 +144,21 @@ def load(measure_dir: Path | str, family: str) -> Measurements:
         UserError: a file is there but is not what it should be.
     """
     folder = Path(measure_dir) / family
-    run = {}
-    if (folder / "run.json").is_file():
-        run = read_json(folder / "run.json", "the run manifest", "remeasure, or restore the recorded file")
-    samples = folder / "samples.parquet"
+    samples = folder / SAMPLES
     return Measurements(
         family=family,
-        summary=read_table(folder / "summary.csv", Row),
+        summary=read_table(folder / SUMMARY, Row),
         counters=read_table(folder / "counters.csv", CounterRow),
-        run=run,
+        run=_read_run(folder),
         samples_path=samples if samples.is_file() else None,
     )
+
+
+def _read_run(folder: Path) -> dict[str, Any]:
+    """run.json of a family, or {}."""
+    if not (folder / RUN).is_file():
+        return {}
+    return read_json(folder / RUN, "the run manifest", "remeasure, or restore the recorded file")
 
 
 def capability_of(measured: Iterable[Measurements]) -> tuple[int, int] | None:
@@ -192,3 +209,96 @@ def counted(row: pd.Series) -> bool:
     """Whether a row says that its interval comes from enough samples, or from enough seeds of its operands."""
     counts = [float(row[name]) for name in ("samples", "seeds") if name in row and pd.notna(row[name])]
     return bool(counts) and min(counts) >= ENOUGH
+
+
+@dataclass(frozen=True)
+class Regimes:
+    """One family's rows in the regimes, with the columns of `RegimeRow`; `run` is run.json or empty."""
+
+    family: str
+    summary: pd.DataFrame
+    run: dict[str, Any] = field(default_factory=dict)
+
+    def of(self, regime: str) -> pd.DataFrame:
+        """The rows of one regime."""
+        return self.summary[self.summary["regime"] == regime].reset_index(drop=True)
+
+    def by_regime(self) -> dict[str, pd.DataFrame]:
+        """The rows of every regime that has some."""
+        return {regime: rows for regime in REGIMES if len(rows := self.of(regime))}
+
+
+def load_regimes(folder: Path | str | None, family: str) -> Regimes:
+    """Read ``<folder>/<family>``; a family that is not there, or no folder, has no rows.
+
+    Raises:
+        UserError: a file is there but is not what it should be.
+    """
+    place = Path(folder or "/nonexistent") / family
+    return Regimes(family, read_table(place / SUMMARY, RegimeRow), _read_run(place))
+
+
+def write_regimes(
+    out: Path, rows: list[dict[str, Any]], samples: pd.DataFrame, readings: pd.DataFrame, run: Mapping[str, Any]
+) -> None:
+    """Write the four files of a family's regimes into `out`."""
+    write_atomic(out / SUMMARY, csv_text(rows, REGIME_COLUMNS))
+    write_atomic(out / SAMPLES, parquet(samples))
+    write_atomic(out / READINGS, parquet(readings))
+    write_json(out / RUN, run)
+
+
+def write_no_regimes(out: Path) -> None:
+    """Write the four files of a family that was not measured in the regimes; they hold no rows."""
+    samples, readings = pd.DataFrame(columns=REGIME_SAMPLE_COLUMNS), pd.DataFrame(columns=READING_COLUMNS)
+    write_regimes(out, [], samples, readings, {"source": "none"})
+
+
+RegimePoint = tuple[str, ...]
+"""The cells of REGIME_POINT as text."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was measured of one subject in one regime, in the order of its blocks.
+
+    Attributes:
+        build_keys: of its samples.
+        numbers: the places of its blocks among all of its set.
+    """
+
+    build_keys: frozenset[str]
+    numbers: list[int]
+    blocks: list[Taken]
+
+
+def by_point(samples: pd.DataFrame, readings: pd.DataFrame) -> dict[RegimePoint, Subject]:
+    """Samples and readings of regimes, as the files hold them, by row.
+
+    Raises:
+        ValueError: readings are of no block, or samples of a block contradict each other; says which.
+    """
+    sensed = {_text(name): _readings(part) for name, part in readings.groupby([*REGIME_POINT, "block"], sort=False)}
+    subjects: dict[RegimePoint, Subject] = {}
+    for name, part in samples.groupby(list(REGIME_POINT), sort=False):
+        point, numbers, blocks = _text(name), [], []
+        for number, block in part.groupby("block"):
+            if block["ready"].nunique() != 1 or list(block["index"]) != list(range(len(block))):
+                raise ValueError(f"the samples of block {number} of {' '.join(point)} contradict each other")
+            numbers.append(int(str(number)))
+            ready, times = bool(block["ready"].iloc[0]), [float(time) for time in block["time_us"]]
+            blocks.append(Taken(ready, times, sensed.pop((*point, str(number)), [])))
+        subjects[point] = Subject(frozenset(part["build_key"]), numbers, blocks)
+    if sensed:
+        raise ValueError(f"the readings of {' '.join(next(iter(sensed)))} are of no sample")
+    return subjects
+
+
+def _text(cells: Any) -> tuple[str, ...]:
+    return tuple(str(cell) for cell in cells)
+
+
+def _readings(part: pd.DataFrame) -> list[Reading]:
+    # A column of masks with gaps is one of floats in Parquet.
+    cells = part[[field.name for field in fields(Reading)]].astype({"throttle": "Int64"}).astype(object)
+    return [Reading(*row) for row in cells.where(cells.notna(), None).itertuples(index=False, name=None)]

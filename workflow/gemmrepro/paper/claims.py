@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.core.files import read_json
-from gemmrepro.core.text import as_published
+from gemmrepro.core.text import as_published, convert
 from gemmrepro.judge.claim import ANYWHERE, ARTICLE
 from gemmrepro.judge.rules import DECIDED, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
-from gemmrepro.measure.regimes.rules import IN_TURN
+from gemmrepro.measure.regimes import IN_TURN
 from gemmrepro.paper.text import anchor, number
 
 Place = Callable[[str, str], str | None]
@@ -49,22 +49,18 @@ class PublishedView:
 
 
 @dataclass(frozen=True)
-class EvidenceRow:
-    """What a value was read from, by its name in verdicts.json; `anchor` is its id in the report, if it has one."""
-
-    key: str
-    anchor: str | None
-
-
-@dataclass(frozen=True)
 class MeasuredView:
-    """A value that a claim was judged on, its rows, and the id of the first that the report shows."""
+    """A value that a claim was judged on.
+
+    `rows` are what it was read from: names in verdicts.json and their ids in the report, None where it shows no such
+    row. `link` is the first of these ids.
+    """
 
     value: float
     unit: str
     low: float
     high: float
-    rows: tuple[EvidenceRow, ...]
+    rows: tuple[tuple[str, str | None], ...]
     link: str
 
     @property
@@ -76,7 +72,7 @@ class MeasuredView:
 
 @dataclass(frozen=True)
 class ClaimView:
-    """One claim and its verdict; `regime` is the one it was judged in, `beside` its value in the others."""
+    """An entry of verdicts.json; `regime` is the one it was judged in, `beside` its value in the others."""
 
     id: str
     family: str
@@ -85,7 +81,6 @@ class ClaimView:
     statement: str
     register: str
     way: str
-    covered_by: str | None
     correction: Mapping[str, Any] | None
     verdict: str
     kernels: tuple[str, ...]
@@ -97,7 +92,6 @@ class ClaimView:
     transfer: str
     transfer_reason: str
     explanation: str
-    command: str
     regime: str = IN_TURN
     beside: tuple[tuple[str, MeasuredView], ...] = ()
 
@@ -110,6 +104,20 @@ class ClaimView:
     def places(self) -> tuple[str, ...]:
         """Where its published values are printed, each place once."""
         return tuple(dict.fromkeys(place for row in self.published for place in row.place.split("; ") if place))
+
+    def over(self, published: tuple[float | None, str] | None) -> float | None:
+        """The judged value over the published one (and its unit), or over what that makes expect here.
+
+        None where no measurement or count decided, or they are no two numbers of one quantity. Orders and signs have
+        no tolerance, and compare no numbers.
+        """
+        if self.verdict not in DECIDED or not self.tolerance or len(self.judged) != 1:
+            return None
+        judged, (figure, unit) = self.judged[0], published or (None, "")
+        if self.expected is not None:
+            figure, unit = self.expected, judged.unit
+        value = convert(judged.value, judged.unit, unit)
+        return value / figure if value and figure and value / figure > 0 else None
 
 
 _CORRECTIONS = {
@@ -150,8 +158,8 @@ class VerdictsView:
     @property
     def regimes(self) -> list[str]:
         """The regimes that claims have values in, if any has one in more than its own."""
-        found = {regime for claim in self.claims for regime, _ in claim.beside}
-        return sorted(found | {claim.regime for claim in self.claims if claim.beside})
+        several = [claim for claim in self.claims if claim.beside]
+        return sorted({name for claim in several for name in (claim.regime, *(regime for regime, _ in claim.beside))})
 
     @property
     def decided(self) -> int:
@@ -166,9 +174,9 @@ class VerdictsView:
     @property
     def corrections(self) -> list[CorrectionList]:
         """The claims that show an article wrong, by class, worst first: marked with a correction, and found wrong."""
-        wrong = [(c, c.correction["class"]) for c in self.claims if c.correction and c.verdict in WRONG]
+        wrong = [claim for claim in self.claims if claim.correction and claim.verdict in WRONG]
         lists = [
-            CorrectionList(name, rule, tuple(claim for claim, kind in wrong if kind == name))
+            CorrectionList(name, rule, tuple(claim for claim in wrong if (claim.correction or {})["class"] == name))
             for name, rule in _CORRECTIONS.items()
         ]
         return [each for each in lists if each.claims]
@@ -197,47 +205,23 @@ def read_verdicts(path: Path, place: Place = nowhere) -> VerdictsView:
 def claim_view(entry: Mapping[str, Any], place: Place = nowhere) -> ClaimView:
     """A claim from its entry in verdicts.json."""
     judged = [value for value in entry["measured"] if value.get("judged")]
-    return ClaimView(
-        id=entry["id"],
-        family=entry["family"],
-        article=entry["article"],
-        where=entry["where"],
-        statement=entry["statement"],
-        register=entry["register"],
-        way=entry["way"],
-        covered_by=entry["covered_by"],
-        correction=entry["correction"],
-        verdict=entry["verdict"],
-        kernels=tuple(entry.get("kernels") or ()),
-        published=tuple(
-            PublishedView(row["value"], row["unit"], row["metric"], row["hardware"], row["place"])
-            for row in entry["published"]
-        ),
-        judged=tuple(_measured_view(entry, value, index, place) for index, value in enumerate(judged)),
-        expected=entry["expected"],
-        judged_on=entry["judged_on"],
-        tolerance=entry["tolerance"],
-        transfer=entry["transfer"]["kind"],
-        transfer_reason=entry["transfer"]["why"],
-        explanation=entry["explanation"],
-        command=entry["command"],
-        regime=entry["regime"]["judged"],
-        beside=tuple(
-            (regime, _measured_view(entry, value, 0, place)) for regime, value in entry["regime"]["beside"].items()
-        ),
-    )
+    beside = entry["regime"]["beside"].items()
+    own = {
+        "kernels": tuple(entry.get("kernels") or ()),
+        "published": tuple(filter(None, map(PublishedView.of, entry["published"]))),
+        "judged": tuple(_measured_view(entry, value, index, place) for index, value in enumerate(judged)),
+        "transfer": entry["transfer"]["kind"],
+        "transfer_reason": entry["transfer"]["why"],
+        "regime": entry["regime"]["judged"],
+        "beside": tuple((regime, _measured_view(entry, value, 0, place)) for regime, value in beside),
+    }
+    return ClaimView(**{field.name: entry[field.name] for field in fields(ClaimView) if field.name not in own}, **own)
 
 
 def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], index: int, place: Place) -> MeasuredView:
-    rows = tuple(EvidenceRow(key, place(entry["family"], key)) for key in value["from"])
-    return MeasuredView(
-        value=value["value"],
-        unit=value["unit"],
-        low=value["ci_low"],
-        high=value["ci_high"],
-        rows=rows,
-        link=next((row.anchor for row in rows if row.anchor), None) or _link(entry, value, index),
-    )
+    rows = tuple((key, place(entry["family"], key)) for key in value["from"])
+    link = next((row for _, row in rows if row), None) or _link(entry, value, index)
+    return MeasuredView(value["value"], value["unit"], value["ci_low"], value["ci_high"], rows, link)
 
 
 def _link(entry: Mapping[str, Any], value: Mapping[str, Any], place: int) -> str:
@@ -262,71 +246,41 @@ def experiment_row_anchor(family: str, name: str, place: object) -> str:
     return f"row-{anchor(f'{family}.{name}')}-{place}"
 
 
-@dataclass(frozen=True)
-class ArticleTally:
-    """How many claims of an article have each verdict."""
-
-    article: str
-    counts: Mapping[str, int]
-
-
-def by_article(claims: Sequence[ClaimView]) -> list[ArticleTally]:
-    """The statements of each article, counted by verdict, without build facts and the project's own findings."""
+def by_article(claims: Sequence[ClaimView]) -> dict[str, dict[str, int]]:
+    """How many statements of each article have each verdict, without build facts and the project's own findings."""
     claims = [claim for claim in claims if claim.register == ARTICLE]
     counted = Counter((claim.article, claim.verdict) for claim in claims)
-    return [
-        ArticleTally(article, {verdict: counted[article, verdict] for verdict in VERDICTS})
-        for article in dict.fromkeys(claim.article for claim in claims)
-    ]
+    articles = dict.fromkeys(claim.article for claim in claims)
+    return {article: {verdict: counted[article, verdict] for verdict in VERDICTS} for article in articles}
 
 
 @dataclass(frozen=True)
 class Disagreement:
-    """A claim that is not reproduced: what was measured, and how far off it is."""
+    """A claim that is not reproduced: what was measured, over what was expected, and that in words."""
 
     claim: ClaimView
     text: str
-    factor: float
+    over: float
     difference: str
 
 
-def disagreements(claims: Sequence[ClaimView], published: Mapping[str, float | None]) -> list[Disagreement]:
-    """Each family's claim that is not reproduced and is furthest, as a factor, from `published` (by claim id).
+def disagreements(claims: Sequence[ClaimView], published: Mapping[str, tuple[float | None, str]]) -> list[Disagreement]:
+    """Each family's statement that is not reproduced and is furthest, as a factor, from `published` (by claim id).
 
-    Only a statement of the article with one judged value, one published figure and a tolerance compares numbers; the
-    others are orders or signs. What carries over by rates is compared with what it makes expect. The largest factor
-    comes first.
+    The largest factor comes first.
     """
     furthest: dict[str, Disagreement] = {}
     for claim in claims:
-        figure = published.get(claim.id) if claim.expected is None else claim.expected
-        if (
-            claim.register != ARTICLE
-            or claim.verdict != "not reproduced"
-            or not claim.tolerance
-            or len(claim.judged) != 1
-            or not figure
-        ):
-            continue
-        measured = claim.judged[0]
-        if not measured.value / figure > 0:
-            continue
-        factor = max(measured.value / figure, figure / measured.value)
-        if claim.family in furthest and factor <= furthest[claim.family].factor:
-            continue
-        furthest[claim.family] = Disagreement(claim, _amount(claim), factor, difference(measured.value, figure))
-    return sorted(furthest.values(), key=lambda disagreement: -math.log(disagreement.factor))
+        over = claim.over(published.get(claim.id))
+        if claim.register == ARTICLE and claim.verdict == "not reproduced" and over:
+            if claim.family not in furthest or distance(over) > distance(furthest[claim.family].over):
+                furthest[claim.family] = Disagreement(claim, _amount(claim), over, difference(over, 1.0))
+    return sorted(furthest.values(), key=lambda disagreement: -distance(disagreement.over))
 
 
-def distance(claim: ClaimView, published: float | None) -> float | None:
-    """How far a claim's judged value is from print, as |log2| of their quotient; None where they are no two numbers.
-
-    What carries over by rates is compared with what it makes expect.
-    """
-    figure = published if claim.expected is None else claim.expected
-    if not figure or not claim.tolerance or len(claim.judged) != 1 or not claim.judged[0].value / figure > 0:
-        return None
-    return abs(math.log2(claim.judged[0].value / figure))
+def distance(over: float) -> float:
+    """How far a quotient is from 1, as |log2|."""
+    return abs(math.log2(over))
 
 
 def _amount(claim: ClaimView) -> str:

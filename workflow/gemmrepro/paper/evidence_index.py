@@ -11,7 +11,7 @@ from typing import Any
 
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.metrics import metric_rules
-from gemmrepro.measure.regimes import places
+from gemmrepro.measure.regimes import SAMPLES
 from gemmrepro.paper.baselines import BaselinePage
 from gemmrepro.paper.experiments import ExperimentView
 from gemmrepro.paper.family import FamilyView
@@ -50,7 +50,7 @@ def evidence_script(
             rows |= _rows(kernel.anchor, kernel.rows)
             if kernel.alone:
                 key, command = f"{kernel.anchor}-alone", _measure(family.name, "regimes")
-                held = family.alone_links.get(places.SAMPLES, "")
+                held = family.alone_links.get(SAMPLES, "")
                 kernels[key] = [kernel.heading, _source(kernel), _listings(kernel), command, own, held]
                 rows |= {each.row.anchor: _row(key, each.row, each.regime, each.blocks) for each in kernel.alone}
         experiments |= {each.anchor: _experiment(each, page) for each in family.experiments}

@@ -55,7 +55,7 @@ def _row(claim: ClaimView, published: float | None) -> dict[str, object]:
         value = claim.judged[0]
         unit = "" if value.unit in ("ratio", "count") else value.unit
         row |= {"measured": value.value, "low": value.low, "high": value.high, "unit": unit}
-        row["evidence"] = "; ".join(line.key for each in claim.judged for line in each.rows)
+        row["evidence"] = "; ".join(key for each in claim.judged for key, _ in each.rows)
     return row
 
 

@@ -11,7 +11,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import COVERED, VERDICTS
-from gemmrepro.measure.regimes import places
+from gemmrepro.measure.regimes import FILES as REGIME_FILES
 from gemmrepro.paper import findings
 from gemmrepro.paper.accuracy import Accuracies
 from gemmrepro.paper.experiments import ExperimentView, experiment_view
@@ -19,8 +19,8 @@ from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.findings import Findings
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.kernel import KernelView, kernel_view
+from gemmrepro.paper.machine import Runnable, runnable
 from gemmrepro.paper.rows import RowView, row_view, samples_by_row
-from gemmrepro.paper.runnable import Runnable, runnable
 from gemmrepro.paper.table import TableView, table_view
 from gemmrepro.paper.text import anchor
 from gemmrepro.registry.ladders import level_name
@@ -71,11 +71,17 @@ class FamilyView:
     run_link: str | None
     alone_links: Mapping[str, str]
     runnable: Runnable
+    run: Mapping[str, Any]
 
     @property
     def unmeasured(self) -> bool:
         """Whether its kernels are timed, and neither rows nor results of experiments are there."""
         return _unmeasured(self.timed, self.rows, self.experiments)
+
+    @property
+    def rounds(self) -> int | None:
+        """How many times its sweep returned to each point."""
+        return (self.run.get("config") or {}).get("rounds")
 
     @property
     def command(self) -> str:
@@ -114,7 +120,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         counts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict != COVERED},
         figures=tuple(inputs.figures.get(name, ())) if told else (),
         experiments=views,
-        findings=findings.render(name, inputs.rows),
+        findings=findings.render(name, inputs.rows.by_id),
         table=table_view(family, measured, Accuracies.of(inputs.experiments), inputs.ceilings),
         rows=rows,
         stale=int((measured.summary["status"] == "stale").sum()),
@@ -126,6 +132,7 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         run_link=inputs.files.add(summary.with_name("run.json"), f"data/{name}/run.json"),
         alone_links=_alone_links(name, inputs),
         runnable=runnable([name], inputs.measured.values()),
+        run=measured.run,
     )
 
 
@@ -134,7 +141,7 @@ def _alone_links(name: str, inputs: Inputs) -> dict[str, str]:
     if inputs.regimes_dir is None or name not in inputs.regimes or inputs.regimes[name].summary.empty:
         return {}
     added = {
-        file: inputs.files.add(inputs.regimes_dir / name / file, f"data/{name}/regimes/{file}") for file in places.FILES
+        file: inputs.files.add(inputs.regimes_dir / name / file, f"data/{name}/regimes/{file}") for file in REGIME_FILES
     }
     return {file: place for file, place in added.items() if place}
 

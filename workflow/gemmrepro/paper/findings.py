@@ -39,9 +39,9 @@ from gemmrepro.core.files import read_json
 from gemmrepro.core.names import REFERENCE, TOOLKIT_ORDER
 from gemmrepro.core.text import as_published, format_number, in_words
 from gemmrepro.errors import UserError
-from gemmrepro.measure.regimes import places
-from gemmrepro.measure.regimes.columns import POINT, ROW_COLUMNS
-from gemmrepro.measure.regimes.rules import REGIMES
+from gemmrepro.measure import regimes as regime_files
+from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
+from gemmrepro.measure.regimes import REGIMES
 from gemmrepro.paper.claims import experiment_row_anchor
 from gemmrepro.paper.rows import counter_anchor, row_anchor
 
@@ -183,7 +183,7 @@ def _cell(term: str, family: str, shown: Rows) -> Number:
     if table == "summary":
         row = _row(recording / home / "summary.csv", column, asked)
     else:
-        row = _row(recording / home / places.FOLDER, column, {"regime": table, **asked})
+        row = _row(recording / home / regime_files.FOLDER, column, {"regime": table, **asked})
     return _number(row, column, row_anchor(row), shown)
 
 
@@ -211,12 +211,11 @@ def _row(path: Path, column: str, cells: Mapping[str, str]) -> pd.Series:
         if left.empty:
             raise UserError(f"{name} has no row with {key} {cell} there, but {', '.join(sorted(set(rows[key]))[:12])}.")
         rows = left
-    if len(rows) > 1 and "toolkit" in rows:
-        kernels = table.groupby("toolkit")["kernel"].nunique()
-        first = max((each for each in TOOLKIT_ORDER if each in kernels), key=lambda each: kernels[each], default="")
-        rows = _narrowed(rows, "toolkit", first)
-    if len(rows) > 1 and "cache" in rows:
-        rows = _narrowed(rows, "cache", "warm")
+    kernels = table.groupby("toolkit")["kernel"].nunique() if "toolkit" in rows else {}
+    first = max((each for each in TOOLKIT_ORDER if each in kernels), key=lambda each: kernels[each], default="")
+    for key, cell in (("toolkit", first), ("cache", "warm")):
+        if len(rows) > 1 and key in rows and (rows[key] == cell).any():
+            rows = rows[rows[key] == cell]
     if len(rows) > 1:
         apart = [each for each in rows.columns if rows[each].nunique() > 1]
         raise UserError(f"{len(rows)} rows of {name} match; choose by {', '.join(apart[:6])}.")
@@ -227,17 +226,13 @@ def _said(path: Path) -> str:
     return str(path.relative_to(paths.ROOT) if path.is_relative_to(paths.ROOT) else path)
 
 
-def _narrowed(rows: pd.DataFrame, column: str, cell: str) -> pd.DataFrame:
-    return rows[rows[column] == cell] if (rows[column] == cell).any() else rows
-
-
 @cache
 def _read(path: Path) -> pd.DataFrame:
     """A table as text; of the takes of the regimes each row from the last that has it."""
-    if path.name == places.FOLDER:
-        takes = [_read(take / places.SUMMARY) for take in places.takes(path.parents[1], path.parent.name)]
-        rows = pd.concat(takes, ignore_index=True) if takes else pd.DataFrame(columns=list(ROW_COLUMNS))
-        return rows.drop_duplicates(list(POINT), keep="last").fillna("")
+    if path.name == regime_files.FOLDER:
+        takes = [_read(take / regime_files.SUMMARY) for take in regime_files.takes(path.parents[1], path.parent.name)]
+        rows = pd.concat(takes, ignore_index=True) if takes else pd.DataFrame(columns=list(REGIME_COLUMNS))
+        return rows.drop_duplicates(list(REGIME_POINT), keep="last").fillna("")
     try:
         return pd.read_csv(path, dtype=str, keep_default_na=False)
     except FileNotFoundError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -233,3 +233,14 @@ def _toolkit_view(name: str, verdict: Mapping[str, Any], kernel: Kernel) -> Tool
         worst=case_view(worst, kernel) if isinstance(worst, Mapping) else None,
         cases=tuple(case_view(case, kernel) for case in numeric.get("cases") or []),
     )
+
+
+def gate_tally(families: Iterable[Any]) -> dict[str, int]:
+    """How many kernels some `FamilyView`s have, and how many of them pass either gate, or fail one."""
+    gates = [kernel.gate for family in families for kernel in family.kernels]
+    return {
+        "kernels": len(gates),
+        "static": sum(gate.static_passed for gate in gates),
+        "numeric": sum(gate.numeric_passed for gate in gates),
+        "failed": sum(gate.status == "failed" for gate in gates),
+    }

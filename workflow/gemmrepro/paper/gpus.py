@@ -14,13 +14,13 @@ from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.core.names import TOOLKIT_ORDER
+from gemmrepro.core.text import listed
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
 from gemmrepro.judge.ways import ON_ANY_GPU
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.rows import Measurements, cubes, is_current, load
-from gemmrepro.paper.ceilings import highest
+from gemmrepro.measure.regimes import BURST, SUSTAINED
+from gemmrepro.measure.rows import Measurements, Regimes, cubes, is_current, load
 from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
-from gemmrepro.paper.regimes import cards_sentence
+from gemmrepro.paper.machine import highest
 
 VERDICTS = "verdicts.json"
 
@@ -226,3 +226,18 @@ def _cards(regimes: Mapping[str, Regimes]) -> list[Cards]:
         if lines:
             found.append(Cards(family, len(lines[0].times), lines, cards_sentence(each)))
     return found
+
+
+def cards_sentence(found: Regimes) -> str:
+    """How far takes on one card, and cards, are apart, as sentences; '' where there is one take of one card."""
+    spreads = found.run.get("spread") or {}
+    sentences = []
+    for where, name in (("Two takes on one card", "repeated"), ("Cards of one model", "between_cards")):
+        parts = [
+            f"{spread['middle']:.1%} {words} (median of {spread['rows']} rows; at most {spread['largest']:.1%})"
+            for regime, words in ((SUSTAINED, "sustained"), (BURST, "in bursts"))
+            if (spread := (spreads.get(regime) or {}).get(name))
+        ]
+        if parts:
+            sentences.append(f"{where} ({found.family}): times of the same row differ by {listed(parts)}.")
+    return " ".join(sentences)

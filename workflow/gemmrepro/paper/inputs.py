@@ -16,18 +16,13 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import results
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.evidence import load_gates
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.regimes.rows import load as load_regimes
-from gemmrepro.measure.rows import Measurements, load
+from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
 from gemmrepro.paper.bundle import Files
-from gemmrepro.paper.ceilings import highest
-from gemmrepro.paper.claims import VerdictsView, experiment_row_anchor, read_verdicts
-from gemmrepro.paper.figure_cells import Cells, link_figures
+from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.figure_views import FigureView, read_figures, read_findings
 from gemmrepro.paper.gpus import Gpu, read_others
-from gemmrepro.paper.locks import LockView, read_locks
-from gemmrepro.paper.places import Places
-from gemmrepro.paper.rows import counter_anchor, row_anchor
+from gemmrepro.paper.machine import highest
+from gemmrepro.paper.provenance import ShownRows
 from gemmrepro.paper.sanitizers import load_sanitizers
 
 TEMPLATES = ROOT / "reports" / "template"
@@ -43,6 +38,7 @@ class Inputs:
         builds: build records by kernel id and toolkit.
         findings: the paper's own figures by name.
         sanitized: what compute-sanitizer said, by kernel id.
+        locks: the lock files of the images, empty without containers.
         others: other GPUs whose recordings were judged by themselves.
         files: what the pages link to.
     """
@@ -53,9 +49,10 @@ class Inputs:
     builds: Mapping[str, Mapping[str, Build]]
     figures: Mapping[str, Sequence[FigureView]]
     findings: Mapping[str, FigureView]
-    locks: Sequence[LockView]
+    locks: Sequence[Mapping[str, Any]]
     config: Mapping[str, Any]
     families: Sequence[str]
+    rows: ShownRows
     files: Files
     measure_dir: Path
     build_dir: Path
@@ -70,19 +67,6 @@ class Inputs:
     def ceilings(self) -> dict[str, float]:
         """TFLOP/s of the GPU's fastest loops by type, which no row may exceed."""
         return highest(self.measured)
-
-    @cached_property
-    def rows(self) -> dict[str, Mapping[str, Any]]:
-        """Every measured row by its id in the report."""
-        tables = [each.summary for each in self.measured.values()]
-        tables += [each.summary for each in self.regimes.values()]
-        rows = {row_anchor(row): row for table in tables for row in table.to_dict("records")}
-        for measured in self.measured.values():
-            rows |= {counter_anchor(row): row for row in measured.counters.to_dict("records")}
-        for family, by_name in self.experiments.items():
-            for name, each in by_name.items():
-                rows |= {experiment_row_anchor(family, name, place): row for place, row in each.rows.iterrows()}
-        return rows
 
 
 def read_inputs(arguments: argparse.Namespace) -> Inputs:
@@ -100,20 +84,19 @@ def read_inputs(arguments: argparse.Namespace) -> Inputs:
     files = Files()
     files.add(arguments.verdicts, "data/verdicts.json")
     regimes = {name: load_regimes(arguments.regimes, name) for name in families}
-    places = Places.of(measured, found, regimes, {kernel.id for kernel in kernels})
-    figures, findings = link_figures(
-        {name: read_figures(arguments.figures, name, files) for name in families},
-        read_findings(arguments.figures, families, files),
-        Cells.of(measured, found, places),
-    )
+    rows = ShownRows.of(measured, found, regimes, {kernel.id for kernel in kernels})
+    figures = {name: read_figures(arguments.figures, name, files) for name in families}
+    findings = read_findings(arguments.figures, families, files)
+    locks = sorted(arguments.images.glob("*.lock.json"))
     return Inputs(
-        verdicts=read_verdicts(arguments.verdicts, places),
+        verdicts=read_verdicts(arguments.verdicts, rows),
         measured=measured,
         gates=load_gates(arguments.gates, [kernel.id for kernel in kernels]),
         builds=builds,
-        figures=figures,
-        findings=findings,
-        locks=read_locks(arguments.images),
+        figures={name: [rows.linked(figure, name) for figure in drawn] for name, drawn in figures.items()},
+        findings={name: rows.linked(figure, "") for name, figure in findings.items()},
+        locks=[read_json(path, "the image's lock file", "build the image again") for path in locks],
+        rows=rows,
         config=config,
         families=families,
         files=files,

@@ -12,13 +12,10 @@ from gemmrepro.core import names
 from gemmrepro.core.names import SIZE, SNAKEMAKE
 from gemmrepro.experiments.results import Results
 from gemmrepro.paper.claims import experiment_anchor
-from gemmrepro.paper.diff import DiffView, diff_view
-from gemmrepro.paper.evidence import EvidenceView, LineView, evidence_view
 from gemmrepro.paper.experiments import experiment_command
 from gemmrepro.paper.gates import GateView, gate_view
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine_code import MachineCodeView, machine_code
-from gemmrepro.paper.prediction import prediction
 from gemmrepro.paper.rows import (
     CounterView,
     RegimeRowView,
@@ -30,6 +27,7 @@ from gemmrepro.paper.rows import (
     times_of,
 )
 from gemmrepro.paper.sanitizers import SanitizerView, sanitizer_views
+from gemmrepro.paper.step import DiffView, EvidenceView, LineView, diff_view, evidence_view, prediction
 from gemmrepro.paper.text import LinkView, anchor, highlighted
 from gemmrepro.registry.ladders import heading, level_name, original
 

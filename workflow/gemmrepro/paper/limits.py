@@ -10,15 +10,13 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
-from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.judge.rules import NOT_TESTABLE
-from gemmrepro.measure.checks.physics import CEILINGS, Ceilings, limit, sums
+from gemmrepro.measure.recording import CEILINGS
 from gemmrepro.measure.rows import ENOUGH, Measurements, capability_of, select
 from gemmrepro.paper.experiments import SkippedView
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.inputs import Inputs
-from gemmrepro.paper.regimes import cards_sentence, takes_sentence
-from gemmrepro.paper.runnable import Runnable, runnable
+from gemmrepro.paper.machine import Runnable, runnable
+from gemmrepro.recordings.limits import Ceilings, limit, sums
 from gemmrepro.registry.requirements import requirement
 
 SHOWN = 8
@@ -70,18 +68,16 @@ class Data:
         return {value for family in self.measured for value in values(self.of(family))}
 
 
-@dataclass(frozen=True)
-class Limit:
-    """A limit: its name, and the sentences that it is, none where it does not hold of the data."""
-
-    name: str
-    sentences: Callable[[Data], Iterator[str]]
-
-
 def limits(inputs: Inputs, families: Sequence[FamilyView]) -> list[str]:
     """The limits that hold of what was run, measured and recorded, the weightiest first."""
     data = Data(inputs, families)
-    return [sentence for limit in LIMITS for sentence in limit.sentences(data)]
+    return [sentence for limit in LIMITS.values() for sentence in limit(data)]
+
+
+def _told(families: Iterable[FamilyView], sentence: str) -> Iterator[str]:
+    """A sentence about some families, if there are any."""
+    if names := [family.name for family in families]:
+        yield f"{listed(names)}: {sentence}"
 
 
 def _nothing_measured(data: Data) -> Iterator[str]:
@@ -99,12 +95,11 @@ def _other_toolkit(data: Data) -> Iterator[str]:
     """Families measured with another toolkit than the configured one, which has no machine code for the GPU."""
     instead = ((data.inputs.config or {}).get("sweep") or {}).get("instead_of") or {}
     for toolkit in sorted(set(instead.values())):
-        names = [family.name for family in data.families if instead.get(family.name) == toolkit]
-        if names:
-            yield (
-                f"{listed(names)}: {toolkit}, with which the configuration measures them, does not compile for this "
-                "GPU; the next toolkit that does took its place."
-            )
+        yield from _told(
+            [family for family in data.families if instead.get(family.name) == toolkit],
+            f"{toolkit}, with which the configuration measures them, does not compile for this GPU; the next toolkit "
+            "that does took its place.",
+        )
 
 
 def _one_gpu_model(data: Data) -> Iterator[str]:
@@ -117,12 +112,16 @@ def _one_gpu_model(data: Data) -> Iterator[str]:
 
 
 def _cards(data: Data) -> Iterator[str]:
-    """How far takes of the regimes agree, on one card and from card to card."""
-    for regimes in data.inputs.regimes.values():
-        if sentence := cards_sentence(regimes):
-            yield sentence
-        if sentence := takes_sentence(regimes):
-            yield sentence
+    """How far rows of the regimes that were measured again are apart, on one card and from card to card."""
+    runs = {name: regimes.run for name, regimes in data.inputs.regimes.items()}
+    spreads = [spread for run in runs.values() for spread in (run.get("spread") or {}).values()]
+    for name, where in (("repeated", "the same card"), ("between_cards", "another card of the model")):
+        if largest := [of["largest"] for spread in spreads if (of := spread.get(name))]:
+            yield f"Measured again on {where}, sustained or in bursts, times changed by {max(largest):.1%} at most."
+    yield from _told(
+        [family for family in data.families if runs.get(family.name, {}).get("earlier")],
+        "some rows, sustained and in bursts, are of an earlier take; ratios are to their own take's baseline.",
+    )
 
 
 def _recorded(data: Data) -> Iterator[str]:
@@ -154,7 +153,6 @@ def _own_kernels(data: Data) -> Iterator[str]:
             "The kernels follow the articles' descriptions, not their code, so a difference in speed may come from our "
             "implementation as well as from the hardware."
         )
-        yield "Published figures have the digits that the articles print; the articles give no intervals."
 
 
 def _tuned(data: Data) -> Iterator[str]:
@@ -235,69 +233,49 @@ def _few_samples(data: Data) -> Iterator[str]:
 
 def _regime(data: Data) -> Iterator[str]:
     for cache, other in (("warm", "cold"), ("cold", "warm")):
-        names = [family.name for family in data.products if set(family.table.caches) == {cache}]
-        if names:
-            yield f"{listed(names)}: timed with a {cache} cache only; nothing here is about a {other} one."
-
-
-def _toolkit(data: Data) -> Iterator[str]:
-    toolkits = {toolkit for family in data.products for toolkit in family.table.toolkits}
-    for one in sorted(toolkits) if len(toolkits) > 1 else ():
-        names = [family.name for family in data.products if set(family.table.toolkits) == {one}]
-        if names:
-            yield f"{listed(names)}: compiled by {one} only."
+        alone = [family for family in data.products if set(family.table.caches) == {cache}]
+        yield from _told(alone, f"timed with a {cache} cache only; nothing here is about a {other} one.")
 
 
 def _counters(data: Data) -> Iterator[str]:
     """Families of which no counter was recorded, apart from those whose counters no claim and no kernel asks for."""
-    wanting = [family for family in data.products if _wants_counters(data, family)]
-    names = [family.name for family in wanting if not family.has_counters]
-    if names:
-        yield (
-            f"{listed(names)}: no hardware counters were recorded, so memory traffic and stalls are unknown, and "
-            "claims about them are not measured."
-        )
-
-
-def _wants_counters(data: Data, family: FamilyView) -> bool:
-    return any(kernel.evidence is not None for kernel in family.kernels)
+    wanting = [family for family in data.products if any(kernel.evidence is not None for kernel in family.kernels)]
+    yield from _told(
+        [family for family in wanting if not family.has_counters],
+        "no hardware counters were recorded, so memory traffic and stalls are unknown, and claims about them are not "
+        "measured.",
+    )
 
 
 def _size(data: Data) -> Iterator[str]:
-    names = [family.name for family in data.products if not family.table.has_size]
-    if names:
-        yield (
-            f"{listed(names)}: the article's size, {SIZE}, was not part of this sweep, so claims about it are not "
-            "measured."
-        )
+    missing = [family for family in data.products if not family.table.has_size]
+    yield from _told(
+        missing, f"the article's size, {SIZE}, was not part of this sweep, so claims about it are not measured."
+    )
 
 
 def _stale(data: Data) -> Iterator[str]:
-    rows = sum(family.stale for family in data.families)
-    if rows:
-        yield (
-            f"{rows} {_rows(rows)} {'is' if rows == 1 else 'are'} stale: the kernel, its flags or its toolkit changed "
-            "since the recording. They are struck out and support no claim."
-        )
-    rows = sum(experiment.stale for family in data.families for experiment in family.experiments)
-    if rows:
-        yield (
-            f"{rows} {_rows(rows)} of experiments {'is' if rows == 1 else 'are'} stale: a kernel, or what the "
-            "experiment does, changed since the recording. They are struck out and support no claim."
-        )
+    experiments = [experiment for family in data.families for experiment in family.experiments]
+    for stale, of, what in (
+        (data.families, "", "the kernel, its flags or its toolkit"),
+        (experiments, " of experiments", "a kernel, or what the experiment does,"),
+    ):
+        if rows := sum(each.stale for each in stale):
+            yield (
+                f"{rows} {_rows(rows)}{of} {'is' if rows == 1 else 'are'} stale: {what} changed since the recording. "
+                "They are struck out and support no claim."
+            )
 
 
 def _gates(data: Data) -> Iterator[str]:
-    unjudged = [
-        family.name
-        for family in data.families
-        if not all(each.judged for kernel in family.kernels for each in kernel.gate.toolkits if each.measured)
-    ]
-    if unjudged:
-        yield (
-            f"The numerical gate has not been run for today's binaries of some kernels of {listed(unjudged)}; the "
-            "kernels' pages say so."
-        )
+    yield from _told(
+        [
+            family
+            for family in data.families
+            if not all(each.judged for kernel in family.kernels for each in kernel.gate.toolkits if each.measured)
+        ],
+        "the numerical gate has not been run for today's binaries of some kernels; the kernels' pages say so.",
+    )
 
 
 def _not_measured(data: Data) -> Iterator[str]:
@@ -341,33 +319,21 @@ def _unchecked_rates(data: Data) -> Iterator[str]:
 
 
 def _changed_trees(data: Data) -> Iterator[str]:
-    names = [family.name for family in data.measured if "+" in str(data.of(family).run.get("git_commit") or "")]
-    if names:
-        yield (
-            f"{listed(names)}: recorded from a tree with uncommitted changes. Build keys, which hash the sources, "
-            "still tie each row to today's binary."
-        )
+    yield from _told(
+        [family for family in data.measured if "+" in str(data.of(family).run.get("git_commit") or "")],
+        "recorded from a tree with uncommitted changes. Build keys, which hash the sources, still tie each row to "
+        "today's binary.",
+    )
 
 
 def _cpu(data: Data) -> Iterator[str]:
-    if timed_on := _machines_without_a_gpu(data, "live"):
-        yield (
-            f"Experiments that need no GPU were timed in this run on {timed_on}, alongside any other load on that "
-            "machine."
-        )
-    if recorded_on := _machines_without_a_gpu(data, "recorded"):
-        yield f"Experiments that need no GPU were recorded on {recorded_on}."
-
-
-def _machines_without_a_gpu(data: Data, source: str) -> str:
-    """The machines on which experiments from this source ran on the CPU, comma-separated; empty if none did."""
-    machines = {
-        str(experiment.machine)
-        for family in data.families
-        for experiment in family.experiments
-        if experiment.on_cpu and experiment.source == source
-    }
-    return ", ".join(sorted(machines))
+    experiments = [experiment for family in data.families for experiment in family.experiments if experiment.on_cpu]
+    for source, words, beside in (
+        ("live", "timed in this run", ", alongside any other load on that machine"),
+        ("recorded", "recorded", ""),
+    ):
+        if machines := {str(experiment.machine) for experiment in experiments if experiment.source == source}:
+            yield f"Experiments that need no GPU were {words} on {', '.join(sorted(machines))}{beside}."
 
 
 def _unfounded(data: Data) -> Iterator[str]:
@@ -380,17 +346,6 @@ def _unfounded(data: Data) -> Iterator[str]:
         )
 
 
-def _untestable(data: Data) -> Iterator[str]:
-    """The articles' statements that this machine cannot test, each with its reason while they are few."""
-    claims = [
-        claim for claim in data.inputs.verdicts.claims if claim.register == ARTICLE and claim.verdict == NOT_TESTABLE
-    ]
-    for claim in claims[:SHOWN]:
-        yield f"Not testable here: {claim.statement} {claim.transfer_reason}"
-    if len(claims) > SHOWN:
-        yield f"{len(claims) - SHOWN} more statements are not testable here; the table of claims says why."
-
-
 def _skipped(data: Data) -> Iterator[str]:
     """What no sweep timed, kernels of one reason together."""
     entries = [
@@ -399,6 +354,7 @@ def _skipped(data: Data) -> Iterator[str]:
         for entry in measured.run.get("skipped") or []
         if entry["kernel"] not in data.lacking
     ]
+    gates = {kernel.id: kernel.gate for family in data.families for kernel in family.kernels}
     kernels: dict[str, list[str]] = {}
     for entry in entries:
         kernels.setdefault(entry.reason, []).append(entry.kernel)
@@ -406,18 +362,13 @@ def _skipped(data: Data) -> Iterator[str]:
         names = list(dict.fromkeys(repeated))
         is_one = len(names) == 1
         if reason == GATE_FAILED:
-            passed = _pass_now(data, names)
+            passed = all(name in gates and gates[name].numeric_passed for name in names)
             now = f", and {'passes' if is_one else 'pass'} it now, untimed" if passed else ""
             yield f"{listed(names)} failed {'its gate' if is_one else 'their gates'} when the sweep ran{now}."
         else:
             yield f"{listed(names)} {'was' if is_one else 'were'} not timed at every size: {reason}."
     if len(kernels) > SHOWN:
         yield f"{len(kernels) - SHOWN} more reasons for rows that are missing are in run.json."
-
-
-def _pass_now(data: Data, names: Sequence[str]) -> bool:
-    gates = {kernel.id: kernel.gate for family in data.families for kernel in family.kernels}
-    return all(name in gates and gates[name].numeric_passed for name in names)
 
 
 def _no_containers(data: Data) -> Iterator[str]:
@@ -429,34 +380,32 @@ def _rows(count: int) -> str:
     return "row" if count == 1 else "rows"
 
 
-LIMITS = (
-    Limit("nothing measured", _nothing_measured),
-    Limit("kernels that cannot run", _not_runnable),
-    Limit("another toolkit", _other_toolkit),
-    Limit("one model of GPU", _one_gpu_model),
-    Limit("takes and cards", _cards),
-    Limit("recorded earlier", _recorded),
-    Limit("not compiled", _not_compiled),
-    Limit("kernels of our own", _own_kernels),
-    Limit("tuned for another card", _tuned),
-    Limit("one release of cuBLAS", _one_library),
-    Limit("clock below its maximum", _power),
-    Limit("short bursts", _bursts),
-    Limit("few rounds", _rounds),
-    Limit("few samples", _few_samples),
-    Limit("one cache state", _regime),
-    Limit("one toolkit", _toolkit),
-    Limit("no counters", _counters),
-    Limit("article's size missing", _size),
-    Limit("stale rows", _stale),
-    Limit("gates not run", _gates),
-    Limit("binaries not measured", _not_measured),
-    Limit("rates not checked", _unchecked_rates),
-    Limit("uncommitted changes", _changed_trees),
-    Limit("experiments on a CPU", _cpu),
-    Limit("unfounded corrections", _unfounded),
-    Limit("untestable statements", _untestable),
-    Limit("kernels not timed", _skipped),
-    Limit("no containers", _no_containers),
-)
-"""Every limit, by weight."""
+LIMITS: dict[str, Callable[[Data], Iterator[str]]] = {
+    "nothing measured": _nothing_measured,
+    "kernels that cannot run": _not_runnable,
+    "another toolkit": _other_toolkit,
+    "one model of GPU": _one_gpu_model,
+    "takes and cards": _cards,
+    "recorded earlier": _recorded,
+    "not compiled": _not_compiled,
+    "kernels of our own": _own_kernels,
+    "tuned for another card": _tuned,
+    "one release of cuBLAS": _one_library,
+    "clock below its maximum": _power,
+    "short bursts": _bursts,
+    "few rounds": _rounds,
+    "few samples": _few_samples,
+    "one cache state": _regime,
+    "no counters": _counters,
+    "article's size missing": _size,
+    "stale rows": _stale,
+    "gates not run": _gates,
+    "binaries not measured": _not_measured,
+    "rates not checked": _unchecked_rates,
+    "uncommitted changes": _changed_trees,
+    "experiments on a CPU": _cpu,
+    "unfounded corrections": _unfounded,
+    "kernels not timed": _skipped,
+    "no containers": _no_containers,
+}
+"""Every limit by its name, the weightiest first: the sentences that it is, none where it does not hold of the data."""

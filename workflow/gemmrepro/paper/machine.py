@@ -1,46 +1,39 @@
-"""The hardware and software behind the page, and how each family was recorded."""
+"""The GPU behind the report and its software: its facts, the kernels that it can run, and its measured ceilings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gemmrepro.measure.rows import Measurements
-from gemmrepro.paper.family import FamilyView
+from gemmrepro import registry
+from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
+from gemmrepro.measure.rows import Measurements, capability_of
+from gemmrepro.recordings.limits import bounds
+from gemmrepro.registry import chips
+from gemmrepro.registry.requirements import tally
 
 Pairs = Sequence[tuple[str, str]]
+
+ONE_RATE = ({"fp16", "bf16"},)
+"""Types that a GPU multiplies at one rate, so the fastest loop of any bounds all."""
 
 
 @dataclass(frozen=True)
 class MachineView:
     """The GPU and its software, as the first measured family recorded them; empty if nothing was measured.
 
-    Toolkits and the baseline's GPU kernels are those of every family.
-
-    `interval` is the relative half-width of a median's 95% interval at which a point has enough samples.
+    Toolkits are those of every family. `interval` is the relative half-width of a median's 95% interval at which a
+    point has enough samples.
     """
 
     facts: Pairs = ()
     libraries: Pairs = ()
     toolkits: Pairs = ()
-    baseline_kernels: Pairs = ()
     commit: str | None = None
     date: str | None = None
     interval: float | None = None
-
-
-@dataclass(frozen=True)
-class RecordingView:
-    """How and when the rows of a family were taken; `commit` is that of the library, ``+...`` if it had changes."""
-
-    family: FamilyView
-    date: str
-    commit: str
-    driver: str | None
-    rounds: int | None
-    caches: Sequence[str] = field(default=())
-    toolkits: Pairs = ()
 
 
 def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, Any]) -> MachineView:
@@ -53,19 +46,12 @@ def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, 
         return MachineView(interval=configured.get("interval"))
     return MachineView(
         facts=_facts(run.get("gpu") or {}),
-        libraries=_pairs(run.get("libraries")),
-        toolkits=sorted({pair for family in measured.values() for pair in _pairs(family.run.get("toolkits"))}),
-        baseline_kernels=sorted(
-            pair for family in measured.values() for pair in _pairs(family.run.get("baseline_kernels"))
-        ),
+        libraries=sorted((run.get("libraries") or {}).items()),
+        toolkits=sorted({pair for family in measured.values() for pair in (family.run.get("toolkits") or {}).items()}),
         commit=run.get("git_commit"),
         date=run.get("date"),
         interval=(run.get("config") or configured).get("interval"),
     )
-
-
-def _pairs(values: Mapping[str, Any] | None) -> list[tuple[str, str]]:
-    return sorted((str(key), str(value)) for key, value in (values or {}).items())
 
 
 def _facts(gpu: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -84,19 +70,46 @@ def _facts(gpu: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, text.format(value if unit == 1 else value / unit)) for name, value, text, unit in facts if value]
 
 
-def recordings(families: Sequence[FamilyView], measured: Mapping[str, Measurements]) -> list[RecordingView]:
-    """How the rows of each family were taken; several recordings may stand behind one page."""
-    return [_recording(family, measured[family.name].run) for family in families if family.rows]
+@dataclass(frozen=True)
+class Runnable:
+    """How many of all kernels the GPU can run, and what the others need, each with its count; none if all run."""
+
+    kernels: int
+    run: int
+    reasons: Mapping[str, int]
+
+    @property
+    def lines(self) -> list[str]:
+        """A line for each reason: "63 need Hopper (sm_90a)"."""
+        return [f"{count} need{'s' if count == 1 else ''} {needs}" for needs, count in self.reasons.items()]
 
 
-def _recording(family: FamilyView, run: Mapping[str, Any]) -> RecordingView:
-    config = run.get("config") or {}
-    return RecordingView(
-        family=family,
-        date=str(run.get("date") or ""),
-        commit=str(run.get("git_commit") or ""),
-        driver=(run.get("gpu") or {}).get("driver"),
-        rounds=config.get("rounds"),
-        caches=config.get("caches") or (),
-        toolkits=_pairs(run.get("toolkits")),
-    )
+def runnable(families: Iterable[str], measured: Iterable[Measurements]) -> Runnable:
+    """What the GPU behind `measured` can run of the registered kernels of `families`."""
+    kernels, capability = [kernel for name in families for kernel in registry.kernels(name)], capability_of(measured)
+    counts = dict(tally(kernels, capability)) if capability else {"": len(kernels)}
+    return Runnable(len(kernels), counts.pop("", 0), counts)
+
+
+def highest(measured: Mapping[str, Measurements]) -> dict[str, float]:
+    """TFLOP/s of the fastest loop of multiplications alone, by type; a type without one that bounds it is missing."""
+    ceilings = measured.get(CEILING_FAMILY)
+    if ceilings is None:
+        return {}
+    rates: dict[str, float] = {}
+    gpu = ceilings.run.get("gpu") or {}
+    for dtype in sorted(set(ceilings.summary["dtype"]) - {""}):
+        known = of_operation(ceilings, "ceiling_flops", dtype)
+        if widest := [ceiling.value for ceiling in known if bounds(registry.kernel(ceiling.kernel), gpu)]:
+            rates[dtype] = widest[0]
+    for types in ONE_RATE:
+        if together := [rates[dtype] for dtype in types if dtype in rates]:
+            rates |= dict.fromkeys(types, max(together))
+    if len({peak.value for name in ("fp16_acc32", "fp16_acc16") if (peak := chips.peak(gpu, name))}) > 1:
+        rates.pop("fp16", None)  # it was measured with fp32 sums, and fp16 sums are faster on this GPU
+    return rates
+
+
+def ceiling_of(ceilings: Mapping[str, float] | None, dtype: str) -> float:
+    """The ceiling of a type in TFLOP/s; infinite where none was measured."""
+    return (ceilings or {}).get(dtype, math.inf)

@@ -31,24 +31,23 @@ from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
 from gemmrepro.measure.rows import Measurements, counted
 from gemmrepro.paper import bundle, evidence_index, exports
+from gemmrepro.paper.accuracy import ALLOWED, Accuracies
 from gemmrepro.paper.baselines import BaselinePage, baseline_pages
 from gemmrepro.paper.citation import Citation, citation, linked_data
 from gemmrepro.paper.claims import by_article, disagreements, distance
 from gemmrepro.paper.family import FamilyView, family_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.findings import reference_gpu
+from gemmrepro.paper.gates import gate_tally
 from gemmrepro.paper.gpus import Gpu, SideBySide, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
-from gemmrepro.paper.machine import machine_view, recordings
-from gemmrepro.paper.mechanisms import explained, mechanisms
+from gemmrepro.paper.machine import machine_view, runnable
 from gemmrepro.paper.policy import LOADER, PAPER, secured, tidy
-from gemmrepro.paper.references import references
-from gemmrepro.paper.regimes import regime_lines
+from gemmrepro.paper.references import explained, mechanisms, references
+from gemmrepro.paper.regimes import PRECISE, recommendations, regime_lines
 from gemmrepro.paper.rows import row_anchor
-from gemmrepro.paper.runnable import runnable
 from gemmrepro.paper.search import SEARCH, search_script
-from gemmrepro.paper.summary import gate_tally, headlines
 from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number
 
 
@@ -99,6 +98,7 @@ def _environment(
     baselines: Sequence[BaselinePage],
 ) -> jinja2.Environment:
     """What every template sees."""
+    lines = regime_lines(inputs.measured, inputs.regimes, Accuracies.of(inputs.experiments))
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -119,15 +119,16 @@ def _environment(
         "findings_of": {family.name: [found[name] for name in placed(family.name, found)] for family in families},
         "also_in": {family.name: [found[name] for name in also_in(family.name, found)] for family in families},
         "baselines": baselines,
-        "headlines": headlines(families),
         "gates": gate_tally(families),
         "runnable": runnable([family.name for family in families], inputs.measured.values()),
         "machine": machine_view(inputs.measured, inputs.config.get("sweep", {})),
         "locks": inputs.locks,
-        "recordings": recordings(families, inputs.measured),
         "limits": limits(inputs, families),
         "reference_gpu": reference_gpu(),
-        "regimes": regime_lines(inputs.measured, inputs.regimes),
+        "regimes": lines,
+        "recommendations": recommendations(lines),
+        "allowed": ALLOWED,
+        "precise": PRECISE,
         "side_by_side": _side_by_side(inputs),
         **_of_claims(inputs, declared),
         **_of_the_project(),
@@ -159,6 +160,7 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
     """What templates see of the claims and their verdicts."""
     verdicts = inputs.verdicts
     stated = verdicts.counts["article"]
+    published = {name: (claim.value, claim.unit) for name, claim in declared.items()}
     gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
     capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
     return {
@@ -169,11 +171,9 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
         "gpu": verdicts.gpu,
         "gpus": {name: measured.gpu for name, measured in inputs.measured.items() if measured.gpu},
         "by_article": by_article(verdicts.claims),
-        "disagreements": disagreements(verdicts.claims, {name: claim.value for name, claim in declared.items()}),
+        "disagreements": disagreements(verdicts.claims, published),
         "distances": {
-            claim.id: far
-            for claim in verdicts.claims
-            if (far := distance(claim, declared[claim.id].value if claim.id in declared else None)) is not None
+            claim.id: distance(over) for claim in verdicts.claims if (over := claim.over(published.get(claim.id)))
         },
         "figures": {name: claim.figure for name, claim in declared.items()},
         "few": {row_anchor(row) for family in inputs.measured.values() for row in _few_samples(family)},

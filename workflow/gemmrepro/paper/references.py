@@ -1,52 +1,45 @@
-"""The articles and the related work that the paper cites: kernels/references.yaml."""
+"""The paper's lists: the articles and works that it cites, and the mechanisms behind statements that do not hold."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
 from gemmrepro.core import paths, yaml_files
 from gemmrepro.errors import UserError
-
-FILE = "references.yaml"
-SCHEMA = "references.schema.yaml"
-
-
-@dataclass(frozen=True)
-class Part:
-    """One post of a reference that is a series."""
-
-    date: str
-    title: str
-    url: str
+from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
+from gemmrepro.judge.rules import NOT, NOT_COMPARABLE, PARTLY
+from gemmrepro.paper.claims import ClaimView
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Reference:
-    """An article that is reproduced, or a work that is cited.
+    """An entry of references.yaml: an article that is reproduced, or a work that is cited.
 
     Attributes:
         number: its place in the list of references, from 1.
         articles: its names in the column `article` of published.csv; none if it is only cited.
         date: a year, or a day (``2026-02-08``); None if it is not known.
-        english: what a title in another language says.
+        english: a translation of its title.
         gpus: that its figures come from.
+        parts: the posts of a series, each with date, title and url.
     """
 
     id: str
     number: int
-    articles: tuple[str, ...]
+    articles: Sequence[str]
     title: str
-    english: str | None
-    authors: tuple[str, ...]
-    date: str | None
-    language: str
-    gpus: tuple[str, ...]
-    url: str | None
-    note: str | None
-    parts: tuple[Part, ...]
+    english: str | None = None
+    authors: Sequence[str] = ()
+    date: str | None = None
+    language: str = "English"
+    gpus: Sequence[str] = ()
+    url: str | None = None
+    note: str | None = None
+    parts: Sequence[Mapping[str, str]] = ()
 
     @property
     def by(self) -> str:
@@ -60,19 +53,10 @@ class Reference:
         return self.date[:4] if self.date else None
 
 
-def references(path: Path = paths.KERNELS_DIR / FILE) -> tuple[Reference, ...]:
-    """Every reference, in the order of the list. Raises UserError if the file is missing or wrong."""
-    return _read(path)
-
-
-def of_articles(found: tuple[Reference, ...]) -> Mapping[str, Reference]:
-    """References by the article's name in published.csv."""
-    return {article: reference for reference in found for article in reference.articles}
-
-
 @cache
-def _read(path: Path) -> tuple[Reference, ...]:
-    entries = yaml_files.read(path, SCHEMA)["references"]
+def references(path: Path = paths.KERNELS_DIR / "references.yaml") -> tuple[Reference, ...]:
+    """Every reference, in the order of the list. Raises UserError if the file is missing or wrong."""
+    entries = yaml_files.read(path, "references.schema.yaml")["references"]
     articles: dict[str, list[str]] = {}
     for entry in entries:
         if "article" in entry:
@@ -83,18 +67,69 @@ def _read(path: Path) -> tuple[Reference, ...]:
         raise UserError(f"{path}: there must be one reference with the id '{wrong}', not {ids.count(wrong)}.")
     return tuple(
         Reference(
-            id=entry["id"],
             number=number,
-            articles=tuple(articles.get(entry["id"], ())),
-            title=entry["title"],
-            english=entry.get("english"),
-            authors=tuple(entry.get("authors", ())),
-            date=entry.get("date"),
-            language=entry.get("language", "English"),
-            gpus=tuple(entry.get("gpus", ())),
-            url=entry.get("url"),
-            note=entry.get("note"),
-            parts=tuple(Part(**part) for part in entry.get("parts", ())),
+            articles=articles.get(entry["id"], ()),
+            **{name: value for name, value in entry.items() if name != "article"},
         )
         for number, entry in enumerate(texts, 1)
+    )
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """An entry of mechanisms.yaml: a cause that several claims share; `claims` are patterns of claim ids.
+
+    `capabilities` are the compute capabilities on which it is at work; empty for any.
+    """
+
+    id: str
+    title: str
+    text: str
+    claims: Sequence[str]
+    capabilities: Sequence[str] = field(default=())
+
+    def explains(self, claim: str) -> bool:
+        """Whether the claim with this id falls under it."""
+        return any(fnmatchcase(claim, pattern) for pattern in self.claims)
+
+
+@cache
+def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> tuple[Mechanism, ...]:
+    """Every mechanism. Raises UserError if the file is missing or wrong."""
+    entries = yaml_files.read(path, "mechanisms.schema.yaml")["mechanisms"]
+    return tuple(Mechanism(**entry) for entry in entries)
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The mechanisms at work in this run with the claims that each explains, most first; and the unexplained claims."""
+
+    mechanisms: Sequence[tuple[Mechanism, Sequence[ClaimView]]]
+    unexplained: Sequence[ClaimView]
+
+
+def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capability: str = "") -> Explained:
+    """The articles' statements that do not hold, or only in part, and are not wrong on any GPU, by mechanism.
+
+    Only by those that are at work on a GPU of compute capability `capability`.
+    """
+    claims = tuple(claims)
+    wrong = {
+        name
+        for claim in claims
+        if claim.correction and claim.correction["class"] in ANYWHERE
+        for name in (claim.id, *claim.correction.get("also", ()))
+    }
+    differing = [
+        claim
+        for claim in claims
+        if claim.register in (ARTICLE, LINKED)
+        and claim.verdict in (NOT, NOT_COMPARABLE, PARTLY)
+        and claim.id not in wrong
+    ]
+    at_work = [cause for cause in causes if not cause.capabilities or capability in cause.capabilities]
+    pairs = [(cause, [claim for claim in differing if cause.explains(claim.id)]) for cause in at_work]
+    return Explained(
+        sorted((pair for pair in pairs if pair[1]), key=lambda pair: -len(pair[1])),
+        [claim for claim in differing if not any(cause.explains(claim.id) for cause in at_work)],
     )

@@ -1,102 +1,173 @@
-"""The best kernel of each family in each regime, for the report."""
+"""The best kernels of each family in each regime and size, and what to use, for the report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from gemmrepro.core.text import listed
-from gemmrepro.measure.regimes.rows import Regimes
-from gemmrepro.measure.regimes.rules import BURST, IN_TURN, SUSTAINED
-from gemmrepro.measure.rows import Measurements, cubes, is_current
+from gemmrepro import registry
+from gemmrepro.core.names import LIBRARY
+from gemmrepro.measure.regimes import IN_TURN, REGIMES, SUSTAINED
+from gemmrepro.measure.rows import Measurements, Regimes, counted, cubes, is_current, select
+from gemmrepro.paper.accuracy import Accuracies, ErrorView, bounds_elements, in_class
 from gemmrepro.paper.rows import row_anchor
+from gemmrepro.registry import ladders
 
-SHOWN = (IN_TURN, SUSTAINED, BURST)
 SAME_TAKE = 1e-4
 """How far a baseline's median may be from the one in a row of its own take, which is written with fewer digits."""
 
+PRECISE = 0.05
+"""The widest interval, relative to its ratio, with which a row can be the best."""
+
 
 @dataclass(frozen=True)
-class Winner:
-    """The kernel with the best ratio to its baseline in one regime; `anchor` is the id of its row.
+class Entry:
+    """A kernel's ratio to its baseline in one regime, with its interval; `anchor` is the id of its row.
 
     `joules` is the energy of a product in J, `library_joules` the baseline's; None where they were not counted.
     """
 
     kernel: str
     rung: str
+    name: str
     anchor: str
     ratio: float
-    clock_mhz: float | None
+    low: float
+    high: float
+    error: ErrorView | None = None
+    clock_mhz: float | None = None
     joules: float | None = None
     library_joules: float | None = None
+
+    @property
+    def is_precise(self) -> bool:
+        """Whether its interval is known and no wider than PRECISE."""
+        return self.high - self.low <= PRECISE * self.ratio
+
+    def reaches(self, low: float) -> bool:
+        """Whether its interval, by PRECISE where it is unknown, ends above `low`."""
+        return (self.ratio * (1 + PRECISE) if math.isnan(self.high) else self.high) >= low
+
+
+THE_LIBRARY = Entry("", "", "the library", "", 1.0, 1.0, 1.0)
+
+
+def leaders(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """The entry with the best ratio, and those whose intervals overlap its own; none where its own is not PRECISE."""
+    ranked = sorted(entries, key=lambda entry: -entry.ratio)
+    if not ranked or not ranked[0].is_precise:
+        return ()
+    return tuple(entry for entry in ranked if entry.reaches(ranked[0].low))
 
 
 @dataclass(frozen=True)
 class RegimeLine:
-    """One family at one type and size; `winners` by regime, None where it has no rows."""
+    """What competes in one family, input type and size, by regime: kernels with one baseline and one kind of bound.
+
+    `is_bounded` says whether every element's error is bounded on any operands.
+    """
 
     family: str
     dtype: str
+    baseline: str
+    is_bounded: bool
     n: int
-    kernels: int
-    winners: Mapping[str, Winner | None]
+    entries: Mapping[str, tuple[Entry, ...]]
+
+    @property
+    def kernels(self) -> int:
+        """How many kernels compete."""
+        return len({entry.kernel for entries in self.entries.values() for entry in entries})
+
+    @property
+    def leaders(self) -> dict[str, tuple[Entry, ...]]:
+        """The best kernels by regime."""
+        return {regime: leaders(entries) for regime, entries in self.entries.items()}
+
+    @property
+    def winners(self) -> dict[str, Entry | None]:
+        """The best kernel by regime, the first of those that tie; None where none is the best."""
+        return {regime: best[0] if best else None for regime, best in self.leaders.items()}
 
     @property
     def flips(self) -> bool:
-        """Whether another kernel wins in another regime."""
-        return len({winner.kernel for winner in self.winners.values() if winner}) > 1
+        """Whether no kernel is the best, or ties with it, in every regime that has one."""
+        best = [{entry.kernel for entry in entries} for entries in self.leaders.values() if entries]
+        return bool(best) and not set.intersection(*best)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether any kernel was measured sustained or in bursts."""
+        return any(self.entries[regime] for regime in REGIMES)
 
 
-def regime_lines(measured: Mapping[str, Measurements], regimes: Mapping[str, Regimes]) -> list[RegimeLine]:
-    """A line for each family, type and size with current rows in the regimes.
+def regime_lines(
+    measured: Mapping[str, Measurements], regimes: Mapping[str, Regimes], accuracies: Accuracies
+) -> list[RegimeLine]:
+    """A line for each size and contest of each family's current rows.
 
-    Only kernels that were measured in the regimes compete in turn, too, with the same toolkit's binary.
+    A kernel competes if it adds in the types of an ordinary product or errs little more than its baseline does. In
+    turn only kernels that were measured in the regimes compete, with the same toolkit's binary; all, where none was.
     """
     lines = []
-    for family, found in regimes.items():
-        rows = cubes(found.summary[is_current(found.summary)])
-        alike = rows[rows["toolkit"] != "library"].groupby(["dtype", "dtype_out", "layout", "n"], sort=False)
-        for (dtype, _, _, n), part in alike:
-            own = set(zip(part["kernel"], part["toolkit"], strict=True))
-            summary, cache = measured[family].summary, measured[family].cache
-            turned = summary[(summary["n"] == n) & (summary["cache"] == cache) & is_current(summary)]
-            # A size of the regimes alone has no rows in turn: an empty list would select columns.
-            competes = [pair in own for pair in zip(turned["kernel"], turned["toolkit"], strict=True)]
-            in_turn = cubes(turned[np.array(competes, dtype=bool)])
-            winners = {IN_TURN: _best(in_turn, rows)}
-            for regime in (SUSTAINED, BURST):
-                winners[regime] = _best(part[part["regime"] == regime], rows)
-            kernels = len({kernel for kernel, _ in own})
-            lines.append(RegimeLine(family, str(dtype), int(n), kernels, winners))
+    for family, of in measured.items():
+        found: dict[tuple[str, str, bool, int], dict[str, list[Entry]]] = {}
+        kernels = {kernel.id: kernel for kernel in ladders.compared(family)}
+        bounded = {name: bounds_elements(kernel) for name, kernel in kernels.items()}
+        rows = _rows(of, regimes.get(family))
+        for row in rows[rows["ratio"].notna()].to_dict("records"):
+            kernel = kernels.get(row["kernel"])
+            if kernel is None:
+                continue
+            of_regime = {column: row[column] for column in ("dtype", "n", "regime")}
+            library = select(rows, kernel=row["baseline"], **of_regime)
+            entry = _entry(kernel, row, library, accuracies)
+            if in_class(kernel) or (entry.error and entry.error.is_like):
+                key = (str(row["dtype"]), row["baseline"], bounded[kernel.id], int(row["n"]))
+                found.setdefault(key, {regime: [] for regime in (IN_TURN, *REGIMES)})[row["regime"]].append(entry)
+        types = ladders.dtypes(family)
+        for key in sorted(found, key=lambda key: (types.index(key[0]), key[1], not key[2], key[3])):
+            lines.append(RegimeLine(family, *key, {name: tuple(entries) for name, entries in found[key].items()}))
     return lines
 
 
-def _best(rows: pd.DataFrame, every: pd.DataFrame) -> Winner | None:
-    rows = rows[rows["ratio"].notna()]
-    if rows.empty:
-        return None
-    best = rows.loc[rows["ratio"].idxmax()]
-    library = None
-    if "regime" in best:
-        same = every["kernel"] == best["baseline"]
-        for column in ("dtype", "dtype_out", "layout", "n", "regime"):
-            same &= every[column] == best[column]
-        # Of another take than the kernel's, the baseline's energy is another card's.
-        same &= (every["median_us"] / best["baseline_median_us"] - 1).abs() < SAME_TAKE
-        library = every[same]["joules"].dropna()
-    return Winner(
-        kernel=best["kernel"],
-        rung=best["rung"],
-        anchor=row_anchor(best),
-        ratio=float(best["ratio"]),
-        clock_mhz=_number(best["clock_mhz"]),
-        joules=_number(best.get("joules")),
-        library_joules=None if library is None or library.empty else float(library.iloc[0]),
+def _rows(measured: Measurements, regimes: Regimes | None) -> pd.DataFrame:
+    """The current rows of cubes in all regimes, in turn with the cache state that represents the family."""
+    parts = [select(measured.summary, cache=measured.cache), *([regimes.summary] if regimes else [])]
+    parts = [cubes(part[is_current(part)]) for part in parts]
+    parts = [part.assign(anchor=[row_anchor(row) for row in part.to_dict("records")]) for part in parts]
+    turned = parts[0].assign(regime=IN_TURN, joules=math.nan)
+    if len(parts) > 1 and len(parts[1]):
+        alone = {(row["kernel"], row["toolkit"], row["n"]) for row in parts[1].to_dict("records")}
+        kept = [(row["kernel"], row["toolkit"], row["n"]) in alone for row in turned.to_dict("records")]
+        return pd.concat([turned[pd.Series(kept, turned.index, dtype=bool)], parts[1]], ignore_index=True)
+    return turned[turned["toolkit"].isin((measured.toolkit, LIBRARY))]
+
+
+def _entry(kernel: registry.Kernel, row: Mapping[str, Any], library: pd.DataFrame, accuracies: Accuracies) -> Entry:
+    """The entry of a row; `library` holds the rows of its baseline in the same regime."""
+    # Of another take than the kernel's, the baseline's energy is another card's.
+    beside = library[(library["median_us"] / row["baseline_median_us"] - 1).abs() < SAME_TAKE]
+    ends = (row[end] if counted(pd.Series(row)) else math.nan for end in ("ratio_ci_low", "ratio_ci_high"))
+    low, high = (float(end) for end in ends)
+    errors, joules = (of[name].dropna().to_list() or [None] for of, name in ((library, "err_fro"), (beside, "joules")))
+    return Entry(
+        kernel=kernel.id,
+        rung=kernel.rung,
+        name=ladders.level_name(kernel),
+        anchor=row["anchor"],
+        ratio=float(row["ratio"]),
+        low=low,
+        high=high,
+        error=accuracies.of_row(row, errors[0], row["anchor"]),
+        clock_mhz=_number(row["clock_mhz"]),
+        joules=_number(row["joules"]),
+        library_joules=joules[0],
     )
 
 
@@ -104,26 +175,55 @@ def _number(cell: Any) -> float | None:
     return None if cell is None or pd.isna(cell) else float(cell)
 
 
-def takes_sentence(found: Regimes) -> str:
-    """Which kernels' rows are of an earlier take than the others; '' if none are."""
-    parts = [
-        f"Rows of {', '.join(take['kernels'])}, sustained and in bursts, are in part of an earlier take "
-        f"({take['date'][:10]}); their ratios are to that take's baseline."
-        for take in found.run.get("earlier") or ()
-    ]
-    return " ".join(parts)
+@dataclass(frozen=True)
+class Recommendation:
+    """What to use at some neighbouring sizes: one kernel, or where `kernel` is empty the library.
+
+    `lines` are those of its sizes, `entries` the kernel's at each, or the best kernel's where the library is the
+    choice. `ties` names what is as fast by its interval, with the sizes where it is.
+    """
+
+    regime: str
+    kernel: str
+    lines: tuple[RegimeLine, ...]
+    entries: tuple[Entry, ...]
+    ties: Mapping[str, tuple[int, ...]]
 
 
-def cards_sentence(found: Regimes) -> str:
-    """How far takes on one card, and cards, are apart, as sentences; '' where there is one take of one card."""
-    spreads = found.run.get("spread") or {}
-    sentences = []
-    for where, name in (("Two takes on one card", "repeated"), ("Cards of one model", "between_cards")):
-        parts = [
-            f"{spread['middle']:.1%} {words} (median of {spread['rows']} rows; at most {spread['largest']:.1%})"
-            for regime, words in ((SUSTAINED, "sustained"), (BURST, "in bursts"))
-            if (spread := (spreads.get(regime) or {}).get(name))
-        ]
-        if parts:
-            sentences.append(f"{where} ({found.family}): times of the same row differ by {listed(parts)}.")
-    return " ".join(sentences)
+def recommendations(lines: Sequence[RegimeLine]) -> list[Recommendation]:
+    """What to use, of each contest: sustained, or in turn where nothing was measured sustained.
+
+    The library competes too. A kernel is named for as many neighbouring sizes as it is the best at, or as fast as the
+    best by their intervals; a size at which nothing is the best ends them.
+    """
+    found = []
+    for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):
+        contest = list(group)
+        regime = SUSTAINED if any(line.entries[SUSTAINED] for line in contest) else IN_TURN
+        sizes: list[tuple[RegimeLine, dict[str, Entry]]] = []
+        for line in contest:
+            entries = line.entries[regime]
+            best = {entry.kernel: entry for entry in leaders([*entries, *[THE_LIBRARY][: len(entries)]])}
+            if sizes and not set(best).intersection(*(earlier for _, earlier in sizes)):
+                found.append(_recommendation(regime, sizes))
+                sizes = []
+            if best:
+                sizes.append((line, best))
+        if sizes:
+            found.append(_recommendation(regime, sizes))
+    return found
+
+
+def _recommendation(regime: str, sizes: Sequence[tuple[RegimeLine, Mapping[str, Entry]]]) -> Recommendation:
+    lines, leading = zip(*sizes, strict=True)
+    shared = sorted(set.intersection(*map(set, leading)))
+    kernel = max(shared, key=lambda name: sum(best[name].ratio for best in leading))
+    ties: dict[str, tuple[int, ...]] = {}
+    for line, best in sizes:
+        ties |= {entry.name: (*ties.get(entry.name, ()), line.n) for name, entry in best.items() if name != kernel}
+    entries = [best[kernel] for best in leading] if kernel else [_fastest(line, regime) for line in lines]
+    return Recommendation(regime, kernel, lines, tuple(entries), ties)
+
+
+def _fastest(line: RegimeLine, regime: str) -> Entry:
+    return max(line.entries[regime], key=lambda entry: entry.ratio)

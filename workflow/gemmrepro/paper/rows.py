@@ -11,9 +11,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from gemmrepro.errors import UserError
-from gemmrepro.measure.regimes.rules import BURST
+from gemmrepro.measure.regimes import BURST
 from gemmrepro.measure.rows import BEYOND, Measurements, counted, counter_key, row_key
-from gemmrepro.paper.ceilings import ceiling_of
+from gemmrepro.paper.machine import ceiling_of
 from gemmrepro.paper.text import NONE, anchor, histogram, interval, number, size_text, time_text
 
 SAMPLE_KEYS = ("kernel", "toolkit", "dtype", "m", "n", "k", "cache")

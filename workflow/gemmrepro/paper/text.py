@@ -27,6 +27,8 @@ MARKS = {
     "partly": "◐",
     "undecided": "≈",
     "not reproduced": "✗",
+    "not comparable here": "∥",
+    "build fact": "⚙",
     "consistent": "=",
     "contradictory": "≠",
     "covered": "⊂",

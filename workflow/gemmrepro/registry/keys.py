@@ -90,16 +90,16 @@ def run(family: str) -> str:
 
 
 def drawn(family: str) -> str:
-    """What figures and verdicts read of a family and its records."""
+    """What figures and verdicts read of a family and its records, beside what these run."""
     records = [_record(kernel, PROSE | CHECKS) for kernel in kernels(family)]
-    return digest(json.dumps([family_record(family).figures, records, _usual_runs(kernels(family))]))
+    return digest(json.dumps([family_record(family).figures, records]))
 
 
 def told(family: str) -> str:
-    """What the report reads of a family and its records: all of it."""
+    """What the report reads of a family and its records, beside what these run: all of it."""
     records = [_record(kernel, frozenset()) for kernel in kernels(family)]
     errors = [described(kernel.promises.error) for kernel in kernels(family)]
-    return digest(json.dumps([_plain(family_record(family)), records, errors, _usual_runs(kernels(family))]))
+    return digest(json.dumps([_plain(family_record(family)), records, errors]))
 
 
 def _maps(code: Kernel) -> Iterator[Any]:

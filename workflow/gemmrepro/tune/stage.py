@@ -14,16 +14,22 @@ what the registry's tuned kernels are built with.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from gemmrepro import registry
+from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.registry import Tunable
-from gemmrepro.tune.progress import say
+from gemmrepro.tune import supervision
+from gemmrepro.tune.candidates import Listing, compile_all
+from gemmrepro.tune.supervision import say
 
 
 def parse_sizes(text: str) -> list[int]:
@@ -39,10 +45,7 @@ def parse_sizes(text: str) -> list[int]:
 
 def compile_step(arguments: argparse.Namespace) -> int:
     """Compile all candidates. Returns an exit code."""
-    from gemmrepro.tune.compiling import compile_all
-
-    tunable = registry.tunable(arguments.kernel)
-    compile_all(tunable, arguments.toolkit, arguments.arch, arguments.out, arguments.jobs)
+    compile_all(registry.tunable(arguments.kernel), arguments.toolkit, arguments.arch, arguments.out, arguments.jobs)
     return 0
 
 
@@ -51,26 +54,11 @@ def measure_step(arguments: argparse.Namespace) -> int:
     tunable, sizes = registry.tunable(arguments.kernel), parse_sizes(arguments.sizes)
     if arguments.rounds < 1:
         raise UserError("--rounds must be at least 1.")
+    listing = Listing.read(arguments.candidates, tunable)  # refused here once, rather than in every process
     arguments.table = arguments.table or arguments.out.with_suffix(".csv")
     arguments.journal = arguments.journal or arguments.out.parent / "journal" / tunable.id
     if arguments.worker:
-        return _search(arguments, tunable, sizes)
-    return _supervise(arguments, tunable, sizes)
-
-
-def install_step(arguments: argparse.Namespace) -> int:
-    """Install the winners. Returns an exit code."""
-    from gemmrepro.tune.winners import install
-
-    install(arguments.results)
-    return 0
-
-
-def _supervise(arguments: argparse.Namespace, tunable: Tunable, sizes: list[int]) -> int:
-    from gemmrepro.tune.candidates import Listing
-    from gemmrepro.tune.supervision import supervise
-
-    Listing.read(arguments.candidates, tunable)  # refused here once, rather than in every process
+        return _search(arguments, listing, sizes)
     start = time.monotonic()
     command = [sys.executable, "-m", "gemmrepro.tune.stage", "measure", "--worker", "--kernel", tunable.id]
     if arguments.budget is not None:
@@ -78,22 +66,18 @@ def _supervise(arguments: argparse.Namespace, tunable: Tunable, sizes: list[int]
     command += ["--sizes", ",".join(map(str, sizes))]
     for name in ("candidates", "out", "table", "journal", "rounds"):
         command += [f"--{name}", str(getattr(arguments, name))]
-    code = supervise(command, arguments.journal)
+    code = supervision.supervise(command, arguments.journal)
     if code == UNFINISHED:
         say(f"stopped after {time.monotonic() - start:.0f} s; run the same command again to continue")
     return code
 
 
-def _search(arguments: argparse.Namespace, tunable: Tunable, sizes: list[int]) -> int:
+def _search(arguments: argparse.Namespace, listing: Listing, sizes: list[int]) -> int:
     # Only here: the toolkits' images need not hold what measuring takes.
     from gemmrepro.gpu import device, lock
-    from gemmrepro.tune import supervision
-    from gemmrepro.tune.bench import Bench
-    from gemmrepro.tune.candidates import Listing
-    from gemmrepro.tune.halving import stages_with
-    from gemmrepro.tune.search import search
+    from gemmrepro.tune.bench import Bench, search
+    from gemmrepro.tune.findings import stages_with
 
-    listing = Listing.read(arguments.candidates, tunable)
     end_with_parent()
     session = device.open_gpu(card_of(arguments.journal))
     deadline = None if arguments.deadline is None else time.monotonic() + arguments.deadline - time.time()
@@ -108,6 +92,76 @@ def _search(arguments: argparse.Namespace, tunable: Tunable, sizes: list[int]) -
         except supervision.Broken:
             return supervision.REPLACE
     return 0
+
+
+def install_step(arguments: argparse.Namespace) -> int:
+    """Install the winners. Returns an exit code."""
+    install(arguments.results)
+    return 0
+
+
+def install(results: Sequence[Path]) -> list[Path]:
+    """Enter the winners of result files into ``kernels/<family>/tuned/<gpu>.json``; returns the files written.
+
+    The table of all candidates, if it lies beside the result, goes into a folder of the GPU's name there.
+
+    Raises:
+        UserError: a result or a file of winners is corrupt, or names constants outside the space; nothing is written.
+    """
+    files: dict[Path, dict[str, Any]] = {}
+    tables: dict[Path, str] = {}
+    for result in results:
+        tunable, gpu, entry = _winner(result)
+        path = registry.winners_path(tunable.id.split(".", 1)[0], gpu)
+        files.setdefault(path, _installed(path))[tunable.id] = entry
+        table = result.with_suffix(".csv")
+        if table.is_file():
+            tables[registry.candidates_path(tunable.id, gpu)] = table.read_text()
+        constants = " ".join(f"{name}={value}" for name, value in entry["params"].items())
+        say(f"{tunable.id}: {constants} in {path}")
+    for path, entries in files.items():
+        write_atomic(path, json.dumps(dict(sorted(entries.items())), indent=2) + "\n")
+    for path, text in tables.items():
+        write_atomic(path, text)
+    return list(files)
+
+
+def _winner(path: Path) -> tuple[Tunable, str, dict[str, Any]]:
+    """The tunable of a result that `bench.search` wrote, the GPU, and the winner's entry in the file of winners.
+
+    Raises:
+        UserError: it is missing or corrupt, names no tunable, or constants outside the space.
+    """
+    result = read_json(path, "the tuning result", "run the measure step again")
+    try:
+        tunable, gpu, winner = registry.tunable(result["kernel"]), result["gpu"]["slug"], result["winner"]
+        params, sizes = dict(winner["params"]), winner["sizes"]
+        entry = {
+            **{name: result[name] for name in ("target", "toolkit", "toolkit_version", "driver")},
+            "baseline": result["baseline"]["version"],
+            "candidates": result["count"]["candidates"],
+            **{name: {size: point[name] for size, point in sizes.items()} for name in ("tflops", "ratio")},
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{path} is no tuning result ({type(error).__name__}: {error}); run the measure step again."
+        ) from None
+    if not tunable.holds(params):
+        raise UserError(
+            f"{path} names constants that the space of {tunable.id} does not hold ({params}); run the compile and "
+            "measure steps again."
+        )
+    # In the order of the space, as constants enter the build key.
+    return tunable, gpu, {"params": {name: params[name] for name in tunable.space}, **entry}
+
+
+def _installed(path: Path) -> dict[str, Any]:
+    """What a file of winners holds so far."""
+    restore = "restore it, or delete it and install again"
+    entries = read_json(path, "the file of winners", restore) if path.is_file() else {}
+    if not isinstance(entries, dict):
+        raise UserError(f"the file of winners {path} is corrupt; {restore}.")
+    return entries
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gemmrepro.core.files import write_atomic
-from gemmrepro.core.journal import UNFINISHED
-from gemmrepro.tune.progress import say
+from gemmrepro.core.journal import UNFINISHED, sayer
+
+say = sayer("tune")
 
 HANG_SECONDS = 60.0
 """A step of a candidate that takes longer has hung."""

@@ -9,46 +9,41 @@ from collections.abc import Mapping
 
 from gemmrepro.judge.metrics.base import (
     Exhibit,
-    Metric,
+    FigureMetric,
     OtherToolkitsOnly,
     Problem,
     Reading,
     Readings,
+    Untestable,
     expected,
     not_judged,
 )
 from gemmrepro.judge.metrics.calculated import CalculatedFigure
 from gemmrepro.judge.metrics.consistent import Consistent
-from gemmrepro.judge.metrics.counters import CounterArithmetic
 from gemmrepro.judge.metrics.experiment import ExperimentColumn
-from gemmrepro.judge.metrics.loads import GlobalLoads, loads_per_k
 from gemmrepro.judge.metrics.opcodes import Opcodes
-from gemmrepro.judge.metrics.order import Order
 from gemmrepro.judge.metrics.rows import (
-    Bandwidth,
     BaselineRatio,
     BaselineThroughput,
     CeilingShare,
-    Counter,
     Duration,
+    Faster,
     KernelMetric,
+    Order,
+    Speedup,
     Throughput,
+    speedup,
+    speedup_through_baseline,
 )
-from gemmrepro.judge.metrics.shared_memory import SharedBytes
-from gemmrepro.judge.metrics.source_length import SourceLength
-from gemmrepro.judge.metrics.speedups import Faster, Speedup, speedup, speedup_through_baseline
-from gemmrepro.judge.metrics.untestable import Untestable
 
 __all__ = [
     "METRICS",
     "Exhibit",
-    "Metric",
     "OtherToolkitsOnly",
     "Problem",
     "Reading",
     "Readings",
     "expected",
-    "loads_per_k",
     "metric_rules",
     "not_judged",
     "speedup",
@@ -56,10 +51,9 @@ __all__ = [
 ]
 
 _THROUGHPUT = Throughput(
-    "tflops", "TFLOP/s", "The throughput of `kernel` at size n lies within the tolerance of the published one."
-)
-_BANDWIDTH = Bandwidth(
-    "gbps", "GB/s", "The bytes per second of `kernel` lie within the tolerance of the published rate."
+    "tflops",
+    "TFLOP/s",
+    "The operations or bytes per second of `kernel` at size n lie within the tolerance of the published ones.",
 )
 _RATIO = BaselineRatio(
     "ratio",
@@ -67,12 +61,10 @@ _RATIO = BaselineRatio(
     "The time of the baseline over the time of `kernel`, from paired samples, lies within the tolerance of the "
     "published ratio or of the quotient of two published rows.",
 )
-_COUNTER = Counter("counter", "", "The hardware counter `counter` of one launch of `kernel` lies within the tolerance.")
-_ORDERED: tuple[KernelMetric, ...] = (_THROUGHPUT, _BANDWIDTH, _RATIO, _COUNTER)
+_ORDERED: tuple[KernelMetric, ...] = (_THROUGHPUT, _RATIO)
 
-_METRICS: tuple[Metric, ...] = (
+_METRICS: tuple[FigureMetric, ...] = (
     _THROUGHPUT,
-    _BANDWIDTH,
     Duration("time", "ms", "The median time of a launch of `kernel` lies within the tolerance of the published time."),
     BaselineThroughput(
         "baseline_tflops",
@@ -98,24 +90,6 @@ _METRICS: tuple[Metric, ...] = (
         "The whole interval of the time of `over` divided by the time of `kernel` is above 1, or between `least` and "
         "`most`.",
     ),
-    SharedBytes(
-        "shared_bytes",
-        "ratio",
-        "The shared memory of a block of `kernel` over that of a block of `over`, static and dynamic, lies within the "
-        "tolerance.",
-    ),
-    _COUNTER,
-    CounterArithmetic(
-        "counters",
-        "",
-        "What `value` makes of hardware counters of one launch of `kernel` lies between `least` and `most`.",
-    ),
-    GlobalLoads(
-        "global_loads",
-        "K",
-        "The global load instructions per output of `kernel`, divided by those of `over` or else by K, as the profiler "
-        "counted them or as the main loop's machine code shows them, lie within the tolerance.",
-    ),
     Order(
         "order",
         "",
@@ -136,18 +110,12 @@ _METRICS: tuple[Metric, ...] = (
         "interval within the stated bounds or near the published value at every point. Partly means at more than half "
         "of them. With a tolerance it is one figure, compared as any other.",
     ),
-    SourceLength(
-        "lines",
-        "ratio",
-        "The lines of code of the source of `kernel` over those of `over` lie between `least` and `most`, partly if on "
-        "the same side of 1.",
-    ),
     CalculatedFigure(
         "calculated",
         "",
-        "What `function` of the family's calculations.py gives, from a printed formula or from the machine code of "
-        "`kernels` for `arch`, lies within the tolerance of the published figure, or between `least` and `most`; an "
-        "integer count is compared exactly.",
+        "What `function` of the family's calculations.py gives, from a printed formula, from the machine code of "
+        "`kernels` for `arch` or from their hardware counters, lies within the tolerance of the published figure, or "
+        "between `least` and `most`; an integer count is compared exactly.",
     ),
     Consistent(
         "consistent",
@@ -158,7 +126,7 @@ _METRICS: tuple[Metric, ...] = (
     Untestable("none", "", "No run here can measure it; the claim's transfer says why."),
 )
 
-METRICS: Mapping[str, Metric] = {metric.word: metric for metric in _METRICS}
+METRICS: Mapping[str, FigureMetric] = {metric.word: metric for metric in _METRICS}
 
 
 def metric_rules() -> list[tuple[str, str]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from gemmrepro import registry
 from gemmrepro.core.text import format_number
@@ -13,18 +13,6 @@ from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.rules import NOT_TESTABLE, Verdict, difference, judge_value
 from gemmrepro.registry.chips import same_gpu
-
-TEXT = {"$ref": "#/$defs/text"}
-AT_SIZE = {
-    "n": {"type": "integer", "minimum": 1, "description": "M = N = K"},
-    "cache": {"enum": ["cold", "warm"]},
-}
-"""The keys that pick a row of a kernel."""
-
-FIGURE, PUBLISHED_FIGURE = "figure", "published_figure"
-QUOTIENT, PUBLISHED_QUOTIENT = "quotient", "published_quotient"
-STATIC = "static"
-"""Names of definitions in claims.schema.yaml for `Metric.claim_schema`: the other keys of a claim."""
 
 
 @dataclass(frozen=True)
@@ -87,62 +75,6 @@ class Exhibit:
         return {**self.value.as_json(), "judged": self.judged, **origin, **({"static": True} if self.static else {})}
 
 
-class Metric(Protocol):
-    """One word of the vocabulary of claims: how a quantity is measured, judged and explained."""
-
-    @property
-    def word(self) -> str:
-        """What `compute.metric` calls it."""
-
-    @property
-    def unit(self) -> str:
-        """The unit of its values where the article prints none."""
-
-    @property
-    def rule(self) -> str:
-        """One sentence: what is measured, and when the claim holds."""
-
-    @property
-    def way(self) -> str:
-        """How its claims are judged where their transfer says nothing else: a key of ways.WAYS."""
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        """JSON schema of the other keys of `compute`."""
-
-    @property
-    def claim_schema(self) -> str:
-        """The definition in claims.schema.yaml that a claim with this metric must match."""
-
-    @property
-    def of_rows(self) -> bool:
-        """Whether its values come from times of launches, which differ between regimes."""
-
-    def check(self, claim: Claim) -> list[Problem]:
-        """The problems of a claim that fits the schemas."""
-
-    def machine(self, claim: Claim, evidence: Evidence) -> str | None:
-        """The GPU or CPU that the values were measured on, or None."""
-
-    def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        """The readings of all toolkits. Raises NotMeasured."""
-
-    def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
-        """The reading of one toolkit. Raises NotMeasured."""
-
-    def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
-        """The sentence that says why this machine cannot test the claim; None where it can."""
-
-    def judge(self, claim: Claim, readings: Readings) -> Verdict:
-        """The verdict on a claim that was measured and can be tested here."""
-
-    def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
-        """The verdict in sentences, with the values that it rests on."""
-
-    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
-        """The values that the report shows."""
-
-
 def unknown_kernels(claim: Claim, known: frozenset[str] | set[str]) -> list[Problem]:
     """A problem for each kernel that the claim names and the family lacks."""
     return [
@@ -164,7 +96,7 @@ def gate_note(claim: Claim, evidence: Evidence, toolkit: str | None) -> str:
     return f" The numerical gate has not passed for {named}." if named else ""
 
 
-def read_toolkits(metric: Metric, claim: Claim, evidence: Evidence, any_toolkit: bool = False) -> Readings:
+def read_toolkits(metric: FigureMetric, claim: Claim, evidence: Evidence, any_toolkit: bool = False) -> Readings:
     """A reading for each toolkit that has one. The first toolkit with rows of the family is the one that counts.
 
     Args:
@@ -196,13 +128,8 @@ class FigureMetric:
     word: str
     unit: str
     rule: str
-    claim_schema: ClassVar[str] = PUBLISHED_FIGURE
     way: ClassVar[str] = "measured"
     of_rows: ClassVar[bool] = False
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        return {"required": ["kernel", "n"], "properties": {"kernel": TEXT, **AT_SIZE}}
 
     def check(self, claim: Claim) -> list[Problem]:
         return unknown_kernels(claim, kernels_of(claim.family))
@@ -226,7 +153,8 @@ class FigureMetric:
         return f"Only {claim.hardware} can confirm the figure." if claim.published else claim.transfer["why"]
 
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
-        return judge_value(readings.judged.value, expected(claim, readings), claim.tolerance or 0.0, claim.partly)
+        wanted, tolerance = expected(claim, readings), claim.tolerance or 0.0
+        return judge_value(readings.judged.value, wanted, tolerance, claim.within_factor, claim.same_side)
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         measured = self.describe(claim, readings.judged.values, self.machine(claim, evidence) or "this machine")
@@ -240,12 +168,16 @@ class FigureMetric:
     def describe(self, claim: Claim, values: Sequence[Value], machine: str) -> str:
         """What was published and what was measured, as a sentence without its full stop."""
         value = values[0]
+        measured = f"{value.text()} on {machine}, {value.name} ({value.conditions})"
+        if value.took:
+            took = f"{claim.compute['kernel']} takes {value.took}"
+            measured = f"{took} on {machine} ({value.conditions}): ratio {value.text()}"
         if not claim.published:
-            return f"Measured {value.text()} on {machine} ({value.conditions})"
-        return (
-            f"Published {claim.figure_with_unit}{on_hardware(claim)}; measured {value.text()} on {machine} "
-            f"({value.conditions}), {difference(value.value, published(claim))}"
-        )
+            return measured if value.took else f"Measured {measured}"
+        figure, off = f"{claim.figure_with_unit}{on_hardware(claim)}", difference(value.value, published(claim))
+        if value.took:
+            return f"{measured}; published {figure}, {off}"
+        return f"Published {figure}; measured {measured}, {off}"
 
     def tuned_note(self, claim: Claim, evidence: Evidence, judged: Reading) -> str:
         """A sentence on the claim's kernel with tuned constants; '' for a metric that tuning does not affect."""
@@ -253,6 +185,17 @@ class FigureMetric:
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
         return [Exhibit(value) for value in readings.judged.values] + not_judged(readings.others)
+
+
+@dataclass(frozen=True)
+class Untestable(FigureMetric):
+    """Nothing is measured; the claim's transfer says why."""
+
+    def read(self, claim: Claim, evidence: Evidence) -> Readings:
+        raise NotMeasured(claim.transfer["why"])
+
+    def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
+        return claim.transfer["why"]
 
 
 def not_judged(readings: Sequence[Reading]) -> list[Exhibit]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.build.record import MachineCode
@@ -15,7 +13,6 @@ from gemmrepro.judge.calculation import FILE, Calculated, Inputs, calculation
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import (
-    TEXT,
     Exhibit,
     FigureMetric,
     Problem,
@@ -32,27 +29,12 @@ from gemmrepro.registry import chips
 
 @dataclass(frozen=True)
 class CalculatedFigure(FigureMetric):
-    """The value of a function of calculations.py, against the published figure, or within `least` and `most`."""
+    """The value of a function of calculations.py, against the published figure, or within `least` and `most`.
 
-    claim_schema = "calculated"
+    Of kernels without `arch` it reads hardware counters.
+    """
+
     way = "count"
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        number = {"type": "number"}
-        size = {"type": "integer", "minimum": 1}
-        keys = {
-            "function": {**TEXT, "description": "a public function of the family's calculations.py"},
-            "kernels": {"type": "array", "minItems": 1, "uniqueItems": True, "items": TEXT},
-            "arch": {"type": "string", "pattern": "^sm_[0-9]+[a-z]?$", "description": "whose machine code is read"},
-            **{"n": size, "d": size, "least": number, "most": number, "unit": {"type": "string"}},
-            "options": {"type": "object", "additionalProperties": {"type": ["number", "string", "array"]}},
-        }
-        return {
-            "required": ["function"],
-            "properties": keys,
-            "dependentRequired": {"kernels": ["arch"], "arch": ["kernels"]},
-        }
 
     def check(self, claim: Claim) -> list[Problem]:
         problems = unknown_kernels(claim, kernels_of(claim.family))
@@ -63,7 +45,7 @@ class CalculatedFigure(FigureMetric):
         return problems
 
     def machine(self, claim: Claim, evidence: Evidence) -> str | None:
-        return None
+        return evidence.measured.gpu if counted(claim) else None
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
         if "kernels" in claim.compute:
@@ -73,26 +55,29 @@ class CalculatedFigure(FigureMetric):
     def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
         compute = claim.compute
         kernels = tuple(registry.kernel(name) for name in compute.get("kernels", ()))
-        codes = tuple(_code(evidence, kernel.id, toolkit, compute["arch"]) for kernel in kernels)
+        arch = compute.get("arch", "")
         first = claim.published[0] if claim.published else {}
         given = Inputs(
             kernels=kernels,
-            codes=codes,
-            arch=compute.get("arch", ""),
+            codes=tuple(_code(evidence, kernel.id, toolkit, arch) for kernel in kernels if arch),
+            arch=arch,
             toolkit=toolkit,
             n=compute.get("n", first.get("n")),
             d=compute.get("d", first.get("d")),
             chip=chips.of_article(claim.hardware),
             options=compute.get("options", {}),
+            evidence=evidence,
         )
         result = _call(claim, given)
-        unit = claim.unit or compute.get("unit", "")
-        where = f"{', '.join(compute['kernels'])}, {compute['arch']}, {toolkit}" if kernels else compute["function"]
-        label = f"{where}: {result.working}" if result.working else where
-        sources = [f"results/build/{toolkit}/{kernel.id}.json#archs.{compute['arch']}" for kernel in kernels]
-        source = (f"kernels/{claim.family}/{FILE}: {compute['function']}", *sources)
+        unit = compute.get("unit", "") or claim.unit
+        at = [arch or f"{given.n}", toolkit] if kernels else []
+        names = [kernel.id for kernel in kernels]
+        where = ", ".join([" over ".join(names), *at] if counted(claim) else [*names, *at])
+        label = ": ".join(filter(None, (where, result.working)))
+        builds = [f"results/build/{toolkit}/{kernel.id}.json#archs.{arch}" for kernel in kernels if arch]
+        sources = (f"kernels/{claim.family}/{FILE}: {compute['function']}", *builds, *given.sources)
         number = float(result.value)
-        return Reading(toolkit or None, (Value(label, number, number, number, unit, source),))
+        return Reading(toolkit or None, (Value(label, number, number, number, unit, sources),))
 
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
         if claim.tolerance is not None:
@@ -100,17 +85,26 @@ class CalculatedFigure(FigureMetric):
         return judge_bounds(readings.judged.value.value, claim.compute)
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
+        if counted(claim):
+            return super().explain(claim, readings, verdict, evidence)
         value = readings.judged.value
         shown = value.text()
         if value.value.is_integer():
             shown = shown.replace(format_number(value.value), as_published(value.value), 1)
-        text = f"Calculated {shown} ({value.label})"
+        text = f"Calculated {shown}" + (f" ({value.label})" if value.label else "")
         if claim.tolerance is not None:
             text += f"; published {claim.figure_with_unit}: {difference(value.value, published(claim))}"
         return f"{text}, {verdict.reason}. No GPU was used."
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
+        if counted(claim):
+            return super().exhibits(claim, readings, evidence)
         return [Exhibit(readings.judged.value, static=True)]
+
+
+def counted(claim: Claim) -> bool:
+    """Whether a calculated claim rests on hardware counters."""
+    return claim.metric == "calculated" and "kernels" in claim.compute and "arch" not in claim.compute
 
 
 def _code(evidence: Evidence, kernel: str, toolkit: str, arch: str) -> MachineCode:

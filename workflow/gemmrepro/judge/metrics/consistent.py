@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,13 @@ from gemmrepro.core.text import as_published, format_number
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, Value
 from gemmrepro.judge.expressions import evaluate, names_in
-from gemmrepro.judge.metrics.base import TEXT, Exhibit, FigureMetric, Problem, Reading, Readings
+from gemmrepro.judge.metrics.base import Exhibit, FigureMetric, Problem, Reading, Readings
 from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, Verdict, difference
 
 _CELLS = ("article", "system", "metric", "n", "d", "dtype", "table", "hardware")
 """The keys that pick a published row."""
+
+_TIMES = "\N{MULTIPLICATION SIGN}"
 
 _RELATIONS = ("equals", "below", "above")
 
@@ -23,41 +26,7 @@ _RELATIONS = ("equals", "below", "above")
 class Consistent(FigureMetric):
     """An expression of named published rows, compared with another one: equal within the tolerance, below or above."""
 
-    claim_schema = "consistent"
     way = "consistent"
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        rows = {
-            "description": "published rows by the names that the expressions use; n and d are those of the rows",
-            "type": "object",
-            "minProperties": 1,
-            "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "not": {"enum": ["n", "d"]}},
-            "additionalProperties": {"$ref": "#/$defs/picked"},
-        }
-        each = {
-            "description": "cases, all of which must hold: what each adds to every row, or by name to one of them",
-            "type": "array",
-            "minItems": 2,
-            "items": {
-                "type": "object",
-                "minProperties": 1,
-                "properties": {cell: {"$ref": f"#/$defs/picked/properties/{cell}"} for cell in _CELLS},
-                "additionalProperties": {"$ref": "#/$defs/picked"},
-            },
-        }
-        expression = {"type": ["string", "number"], "minLength": 1}
-        relations = {word: {**expression, "description": f"what `expect` {word}"} for word in _RELATIONS}
-        return {
-            "required": ["rows", "expect"],
-            "properties": {
-                "rows": rows,
-                "each": each,
-                "expect": {**TEXT, "description": "numbers, names, + - * / ** ( )"},
-                **relations,
-            },
-            "oneOf": [{"required": [word]} for word in _RELATIONS],
-        }
 
     def check(self, claim: Claim) -> list[Problem]:
         problems = []
@@ -108,17 +77,14 @@ class Consistent(FigureMetric):
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         cases = _cases(claim)
         case = max(cases, key=_Case.strain)
-        names = [f"{name} = {_shown(number)}" for name, number in case.values.items()]
         relation, text = _relation(claim)
         signs = relation == "equals" and case.other and case.value / case.other > 0
         off = f", {difference(case.value, case.other)}" if signs else ""
         beside = f", {'' if case.holds else 'not '}{relation} " if relation != "equals" else ", beside "
-        among = f"Of {len(cases)} cases, where it is furthest off: with" if len(cases) > 1 else "With"
-        return (
-            f"{among} {', '.join(names)}: {claim.compute['expect']} is {format_number(case.value, 5)}{beside}{text}"
-            f"{'' if text == _shown(case.other) else f' = {_shown(case.other)}'}{off}: {verdict.reason}. "
-            "Nothing was measured."
-        )
+        among = f"Of {len(cases)} cases the one that is furthest off: " if len(cases) > 1 else ""
+        left = _worked_out(str(claim.compute["expect"]), case.value, case.values)
+        right = _worked_out(text, case.other, case.values)
+        return f"{among}{left}{beside}{right}{off}: {verdict.reason}. Nothing was measured."
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
         return [Exhibit(readings.judged.value, static=True)]
@@ -186,6 +152,14 @@ def _cases(claim: Claim) -> list[_Case]:
 def _relation(claim: Claim) -> tuple[str, str]:
     """``equals``, ``below`` or ``above``, and the expression on its other side."""
     return next((word, str(claim.compute[word])) for word in _RELATIONS if word in claim.compute)
+
+
+def _worked_out(expression: str, result: float, values: Mapping[str, float]) -> str:
+    """An expression with its numbers in it, and what it makes: ``309 / 0.013 = 23,769``."""
+    text = re.sub(r"(?<![\w.])[A-Za-z_]\w*", lambda found: _shown(values[found[0]]), expression)
+    text = re.sub(r"(?<![\d.,])\d{4,}(?![\d.])", lambda found: f"{int(found[0]):,}", text)
+    text = text.replace("**", "^").replace("*", _TIMES)
+    return text if text == _shown(result) else f"{text} = {format_number(result, 5)}"
 
 
 def _shown(value: float) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 from gemmrepro import experiments
 from gemmrepro.core.text import format_number
@@ -22,7 +21,6 @@ from gemmrepro.judge.experiments import (
     within_bounds,
 )
 from gemmrepro.judge.metrics.base import (
-    TEXT,
     Exhibit,
     FigureMetric,
     Problem,
@@ -37,52 +35,10 @@ from gemmrepro.judge.metrics.base import (
 )
 from gemmrepro.judge.rules import NOT_TESTABLE, UNDECIDED, Verdict, difference, of_many
 
-_COMPUTE_KEYS = {
-    "experiment": TEXT,
-    "value": {"type": "string", "minLength": 1, "description": "a column of the experiment"},
-    "kernel": {"type": "string", "minLength": 1, "description": "a kernel or a library of the experiment"},
-    "over": {"type": "string", "minLength": 1, "description": "another one"},
-    "above": {"type": "number"},
-    "least": {"type": "number"},
-    "most": {"type": "number"},
-    "by": {
-        "description": (
-            "columns in which the published rows give the points, one value each; `{d}` in `kernel` is the row's d. "
-            "Each value lies near its row's (relative) or within a factor of it; without either, both are shown."
-        ),
-        "type": "array",
-        "minItems": 1,
-        "items": {"enum": ["n", "d"]},
-    },
-    "near": {"type": "number", "minimum": 0},
-    "factor": {"type": "number", "exclusiveMinimum": 1},
-    "where": {
-        "description": "cells that pick the points, by column; a list stands for each of its values in turn",
-        "type": "object",
-        "additionalProperties": {
-            "type": ["string", "number", "array"],
-            "items": {"type": ["string", "number"]},
-            "minItems": 1,
-        },
-    },
-    "over_where": {
-        "description": "cells of the row that is divided by which differ from the point's, by column",
-        "type": "object",
-        "minProperties": 1,
-        "additionalProperties": {"type": ["string", "number"]},
-    },
-}
-
 
 @dataclass(frozen=True)
 class ExperimentColumn(FigureMetric):
     """A column of an experiment: compared with a published figure where the claim has a tolerance, else with bounds."""
-
-    claim_schema: ClassVar[str] = "experiment"
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        return {"required": ["experiment", "value", "kernel"], "properties": _COMPUTE_KEYS}
 
     def check(self, claim: Claim) -> list[Problem]:
         compute = claim.compute
@@ -139,10 +95,11 @@ class ExperimentColumn(FigureMetric):
         machine = self.machine(claim, evidence) or "this machine"
         if claim.tolerance is None:
             values = _expected_points(claim, readings)
-            text = describe(values, readings.judged.exact, claim.compute)
+            column = _results(claim, evidence).experiment.column(claim.compute["value"])
+            text = describe(values, readings.judged.exact, claim.compute, column.meaning, machine)
             carried = f" {_carried(claim, readings)}." if readings.carried is not None else ""
             open_yet = f" {_crossing(values, claim)}" if verdict.kind == UNDECIDED else ""
-            return f"On {machine} {text}.{open_yet}{carried}{gate_note(claim, evidence, readings.judged.toolkit)}"
+            return f"{text}.{open_yet}{carried}{gate_note(claim, evidence, readings.judged.toolkit)}"
         value = readings.judged.value
         text = f"Published {claim.figure_with_unit}{on_hardware(claim)}; measured {value.text()} on {machine}"
         text += f" ({value.label})" if value.label else ""

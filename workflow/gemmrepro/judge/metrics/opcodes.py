@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import (
-    STATIC,
-    TEXT,
     Exhibit,
     FigureMetric,
     Problem,
@@ -21,24 +17,14 @@ from gemmrepro.judge.metrics.base import (
     unknown_kernels,
 )
 from gemmrepro.judge.rules import Verdict, judge_counts
+from gemmrepro.judge.wording import opcodes, sentence
 
 
 @dataclass(frozen=True)
 class Opcodes(FigureMetric):
     """Instructions whose whole opcode matches `pattern`, counted for each target. Builds by any toolkit count."""
 
-    claim_schema = STATIC
     way = "count"
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        keys = {
-            "kernel": TEXT,
-            "pattern": {"type": "string", "minLength": 1, "format": "regex"},
-            "least": {"type": "integer", "minimum": 0, "description": "1 if it is not given"},
-            "most": {"type": "integer", "minimum": 0},
-        }
-        return {"required": ["kernel", "pattern"], "properties": keys}
 
     def check(self, claim: Claim) -> list[Problem]:
         # Any family's: a build record needs no measurement.
@@ -68,10 +54,10 @@ class Opcodes(FigureMetric):
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
         counts = [value for reading in (readings.judged, *readings.others) for value in reading.values]
         compute = claim.compute
-        return judge_counts(counts, compute["pattern"], compute.get("least", 1), compute.get("most"))
+        return judge_counts(counts, opcodes(compute["pattern"]), compute.get("least", 1), compute.get("most"))
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
-        return f"{verdict.reason[0].upper()}{verdict.reason[1:]}."
+        return f"{sentence(verdict.reason)}."
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
         """One count stands for all targets: that of the GPU at hand, or else the smallest."""

@@ -1,10 +1,10 @@
-"""Quantities of one kernel, read from its summary row or from a hardware counter."""
+"""Quantities of kernels, read from their summary rows: rates, times, ratios, speed-ups and orders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pandas as pd
 
@@ -15,18 +15,16 @@ from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import (
-    AT_SIZE,
-    FIGURE,
-    QUOTIENT,
-    TEXT,
     FigureMetric,
     Problem,
     Reading,
     Readings,
+    gate_note,
     kernels_of,
-    read_toolkits,
     unit_of,
 )
+from gemmrepro.judge.rules import Verdict, judge_faster, judge_order
+from gemmrepro.judge.wording import duration, sentence
 from gemmrepro.measure.rows import row_key
 from gemmrepro.operations import operation
 from gemmrepro.registry.ladders import is_tuned, twins
@@ -102,22 +100,10 @@ class TunableMetric(KernelMetric):
 
 @dataclass(frozen=True)
 class Throughput(TunableMetric):
-    """Operations per second of a launch."""
-
-    claim_schema = FIGURE
+    """Operations or bytes per second of a launch, by the unit."""
 
     def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
-        return rate(row, "tflops", unit, label)
-
-
-@dataclass(frozen=True)
-class Bandwidth(KernelMetric):
-    """Bytes per second of a launch."""
-
-    claim_schema = FIGURE
-
-    def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
-        return rate(row, "gbps", unit, label)
+        return rate(row, "gbps" if "B/s" in unit else "tflops", unit, label)
 
 
 def rate(row: pd.Series, column: str, unit: str, label: str) -> Value:
@@ -131,8 +117,6 @@ def rate(row: pd.Series, column: str, unit: str, label: str) -> Value:
 @dataclass(frozen=True)
 class Duration(KernelMetric):
     """Median time of a launch, in ``s``, ``ms`` or ``us``."""
-
-    claim_schema = FIGURE
 
     def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
         require(row, "median_us", "ci_low_us", "ci_high_us")
@@ -155,7 +139,12 @@ class BaselineThroughput(KernelMetric):
 class BaselineRatio(TunableMetric):
     """Time of the baseline over time of the kernel, from their paired samples."""
 
-    claim_schema = QUOTIENT
+    def of_kernel(self, kernel: str, claim: Claim, evidence: Evidence, toolkit: str) -> Value:
+        row = evidence.row(kernel, claim.compute["n"], claim.cache, toolkit)
+        require(row, "median_us", "baseline_median_us")
+        took, library = duration(row["median_us"]), evidence.library(row["baseline"])
+        took += f" where {library} takes {duration(row['baseline_median_us'])}"
+        return replace(super().of_kernel(kernel, claim, evidence, toolkit), took=took)
 
     def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
         require(row, "ratio", "ratio_ci_low", "ratio_ci_high")
@@ -165,11 +154,6 @@ class BaselineRatio(TunableMetric):
 @dataclass(frozen=True)
 class CeilingShare(KernelMetric):
     """Throughput of a kernel, in FLOP/s or B/s as the ceiling is, over a measured ceiling; the interval is its own."""
-
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        ceiling = {"type": "string", "minLength": 1, "description": "a kernel of the family ceilings"}
-        return {"required": ["kernel", "ceiling", "n"], "properties": {"kernel": TEXT, "ceiling": ceiling, **AT_SIZE}}
 
     def check(self, claim: Claim) -> list[Problem]:
         problems = super().check(claim)
@@ -193,38 +177,94 @@ class CeilingShare(KernelMetric):
 
 
 @dataclass(frozen=True)
-class Counter(KernelMetric):
-    """A hardware counter of one launch, over that of `over` if given; it may have been read for one toolkit only."""
+class Speedup(FigureMetric):
+    """Time of `over` divided by time of `kernel`."""
 
-    of_rows = False
-    claim_schema = QUOTIENT
+    of_rows: ClassVar[bool] = True
 
-    @property
-    def compute_schema(self) -> Mapping[str, Any]:
-        keys = {"kernel": TEXT, "over": TEXT, "counter": TEXT, **AT_SIZE}
-        return {"required": ["kernel", "counter", "n"], "properties": keys}
+    def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
+        compute = claim.compute
+        fast, slow = (evidence.row(compute[key], compute["n"], claim.cache, toolkit) for key in ("kernel", "over"))
+        label = f"{compute['kernel']} over {compute['over']}, {compute['n']}, {claim.cache}, {toolkit}"
+        if "through" in compute:
+            return (speedup_through_baseline(fast, slow, label),)
+        took = f"{duration(fast['median_us'])} where {compute['over']} takes {duration(slow['median_us'])}"
+        return (replace(speedup(fast, slow, label), took=took),)
+
+
+@dataclass(frozen=True)
+class Faster(Speedup):
+    """Whether `kernel` takes less time than `over`, whatever the figure."""
+
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        return judge_faster(readings.judged.value, claim.compute.get("least"), claim.compute.get("most"))
+
+    def describe(self, claim: Claim, values: Sequence[Value], machine: str) -> str:
+        (value,) = values
+        kernel, over, value_text = claim.compute["kernel"], claim.compute["over"], value.text()
+        if value.took:
+            return f"{kernel} takes {value.took} on {machine} ({value.conditions}): {value_text} times as fast"
+        return f"{kernel} is {value_text} times as fast as {over} on {machine} ({value.conditions})"
+
+
+def speedup(row: pd.Series, over: pd.Series, label: str) -> Value:
+    """Median time of `over` divided by that of `row`.
+
+    The interval combines opposite ends of the two intervals, so it is conservative. Raises NotMeasured.
+    """
+    for side in (row, over):
+        require(side, "median_us", "ci_low_us", "ci_high_us")
+    return Value(
+        label,
+        over["median_us"] / row["median_us"],
+        over["ci_low_us"] / row["ci_high_us"],
+        over["ci_high_us"] / row["ci_low_us"],
+        "ratio",
+        (row_key(row), row_key(over)),
+    )
+
+
+def speedup_through_baseline(row: pd.Series, over: pd.Series, label: str) -> Value:
+    """Ratio of `row` divided by that of `over`, to the same baseline; the interval is conservative, as in `speedup`.
+
+    Each was timed in alternation with the baseline, so a change of clock between the two cancels; in times it does not.
+    Raises NotMeasured.
+    """
+    for side in (row, over):
+        require(side, "ratio", "ratio_ci_low", "ratio_ci_high")
+    if row["baseline"] != over["baseline"]:
+        raise NotMeasured(f"{row_key(row)} and {row_key(over)} were timed beside different baselines")
+    return Value(
+        f"{label}, through the baseline",
+        row["ratio"] / over["ratio"],
+        row["ratio_ci_low"] / over["ratio_ci_high"],
+        row["ratio_ci_high"] / over["ratio_ci_low"],
+        "ratio",
+        (row_key(row), row_key(over)),
+    )
+
+
+@dataclass(frozen=True)
+class Order(FigureMetric):
+    """The published order of `kernels` by one of `quantities`."""
+
+    quantities: Mapping[str, KernelMetric] = field(default_factory=dict)
 
     def check(self, claim: Claim) -> list[Problem]:
         problems = super().check(claim)
-        if len(claim.published) > 1 and "over" not in claim.compute:
-            problems.append(Problem("compute.over", "is missing: a quotient of two rows has two kernels"))
+        if len(claim.compute["kernels"]) != len(claim.published):
+            problems.append(Problem("compute.kernels", "one kernel for each published row is needed"))
         return problems
 
     def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
-        value = self.of_kernel(claim.compute["kernel"], claim, evidence, toolkit)
-        if "over" not in claim.compute:
-            return (value,)
-        over = self.of_kernel(claim.compute["over"], claim, evidence, toolkit)
-        if not over.value:
-            raise NotMeasured(f"{claim.compute['over']} counted none of {claim.compute['counter']}")
-        quotient = value.value / over.value
-        label = f"{claim.compute['kernel']} over {claim.compute['over']}, {claim.compute['n']}, {toolkit}"
-        return (Value(label, quotient, quotient, quotient, "ratio", (*value.sources, *over.sources)),)
+        quantity = self.quantities[claim.compute["of"]]
+        return tuple(quantity.of_kernel(kernel, claim, evidence, toolkit) for kernel in claim.compute["kernels"])
 
-    def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        return read_toolkits(self, claim, evidence, any_toolkit=True)
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        return judge_order(readings.judged.values, [row["value"] for row in claim.published])
 
-    def of_kernel(self, kernel: str, claim: Claim, evidence: Evidence, toolkit: str) -> Value:
-        return evidence.counter(
-            kernel, claim.compute["n"], claim.compute["counter"], toolkit, unit_of(claim, self.unit)
-        )
+    def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
+        values = ", ".join(f"{value.name} {value.text()}" for value in readings.judged.values)
+        where = self.machine(claim, evidence) or "this machine"
+        note = gate_note(claim, evidence, readings.judged.toolkit)
+        return f"Measured on {where}: {values}. {sentence(verdict.reason)}.{note}"

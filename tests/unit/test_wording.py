@@ -1,0 +1,80 @@
+"""What a verdict says is in words: no ids, no columns, and sentences with quantities and units."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gemmrepro import registry
+from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError
+from gemmrepro.experiments import results
+from gemmrepro.gpu.baselines import BASELINES
+from gemmrepro.judge import wording
+from gemmrepro.judge.judging import judge_all
+
+RECORDED = sorted(path for path in (ROOT / "reports" / "recorded").iterdir() if path.is_dir())
+
+
+def explanations(recorded: Path, folder: Path) -> Iterator[tuple[str, str]]:
+    """Every claim judged on a GPU's recordings as they are, without builds: its id, and why."""
+    names = tuple(registry.family_names())
+    for name in names:
+        if (experiments := recorded / name / "experiments").is_dir():
+            shutil.copytree(experiments, copied := folder / "experiments" / name)
+            try:
+                results.load(copied.parent, name)
+            except UserError:  # of another declaration; the stage that takes recordings over leaves them out
+                shutil.rmtree(copied)
+    judged = judge_all(recorded, folder, folder, names, experiments_dir=folder / "experiments").as_json()
+    yield from ((claim["id"], claim["explanation"]) for claim in judged["claims"])
+
+
+@pytest.mark.parametrize("recorded", RECORDED, ids=lambda path: path.name)
+def test_no_explanation_names_an_id_or_a_column(tmp_path, recorded):
+    ids = [*(kernel.id for kernel in registry.kernels()), *BASELINES]
+    named = re.compile(rf"\b(?:{'|'.join(map(re.escape, ids))})(?!\.?\w)")
+    faults = [
+        f"{name}: {text}"
+        for name, text in explanations(recorded, tmp_path)
+        if "_" in text.replace("torch._scaled_mm", "") or named.search(text) or re.match(r"On .*? \S+ of ", text)
+    ]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("ladder.warptile over cublas.sgemm, cuda12", "Warptiling (L7) over cuBLAS, CUDA 12"),
+        ("ladder.warptile_tuned, sm_120", "Warptiling, tuned (L7 tuned), compute capability 12.0"),
+        (
+            "of fp16_acc32, in fp8_e4m3 by torch.compile.default",
+            "of fp16 with fp32 sums, in e4m3 by torch.compile, default",
+        ),
+        ("https://ladder.warptile.org and xladder.naive", "https://ladder.warptile.org and xladder.naive"),
+    ],
+)
+def test_ids_in_words(text, words):
+    assert wording.in_words(text) == words
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        (r"FADD(\..*)?", "FADD"),
+        (r"LDG\.E(\..*)?\.128(\..*)?", "LDG.E….128"),
+        (r"HMMA\.(?!16816\.F32$).*|HGMMA.*", "HMMA. (not 16816.F32)… or HGMMA"),
+        (r"(LDG|STS)(\..*)?", "(LDG or STS)"),
+    ],
+)
+def test_patterns_of_opcodes_in_words(pattern, words):
+    assert wording.opcodes(pattern) == words
+
+
+@pytest.mark.parametrize(("microseconds", "words"), [(5.66, "5.66 µs"), (999, "999 µs"), (2689, "2.69 ms")])
+def test_a_time_has_the_unit_that_suits_it(microseconds, words):
+    assert wording.duration(microseconds) == words

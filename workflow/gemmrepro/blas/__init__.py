@@ -1,6 +1,0 @@
-"""Products that programs may call on a GPU, from the binaries that the build stage made."""
-
-from gemmrepro.blas.certified import Details, Prepared, dgemm, prepare
-from gemmrepro.blas.single import sgemm
-
-__all__ = ["Details", "Prepared", "dgemm", "prepare", "sgemm"]

@@ -1,1 +1,0 @@
-"""Checks of a recording against itself: what its numbers must satisfy whoever wrote them."""

@@ -1,0 +1,1 @@
+"""Recordings: read and checked, brought into the results, merged, compared, bundled, accepted and made."""

@@ -1,0 +1,380 @@
+"""Measure on this machine's GPU and file the result under reports/recorded/<gpu>/, without Snakemake.
+
+    workflow/scripts/record                              every family of the configuration
+    workflow/scripts/record --families ladder --sizes ladder=256,1024 --rounds 2 --toolkits cuda13
+    workflow/scripts/record --missing                    what has no current row; the other rows stay
+    workflow/scripts/record --bundle mine.zip            the same, and one file to send (python -m gemmrepro accept)
+    workflow/scripts/record --regimes --no-sweep --experiments none      sustained and in bursts, one more take
+    workflow/scripts/record --budget 540                 stop in time for a job limit; run again to continue
+    workflow/scripts/record --families ada --no-sweep --experiments accumulation      one experiment and no times
+
+For a machine that has a GPU and Python with CuPy, cuda-core, nvidia-ml-py, nvmath-python, pandas, pyarrow and tqdm, but
+need not have Snakemake, containers or a compiler: it takes the binaries that the workflow built elsewhere
+(results/build) and runs the project's own stages on them: numerical gate, gates, sweep, hardware counters, experiments.
+So it measures exactly the binaries that the workflow builds; recordings are matched to builds by their build keys.
+
+It is resumable: finished points stay in the journal under --work, and the same command continues from there. Exit code
+75 means that the budget ended first. Files appear under --out only when a family is complete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gemmrepro import experiments, registry
+from gemmrepro.build.record import read_build
+from gemmrepro.core.files import read_json, write_atomic, write_json
+from gemmrepro.core.journal import UNFINISHED, sayer
+from gemmrepro.core.paths import ROOT
+from gemmrepro.core.settings import merged
+from gemmrepro.errors import UserError
+from gemmrepro.gates.combined import gate, summary_line
+from gemmrepro.gates.keys import key_on
+from gemmrepro.gpu import device
+from gemmrepro.measure import regimes as regime_files
+from gemmrepro.measure.plan import Settings
+from gemmrepro.measure.prepare import is_built, timed_kernels
+from gemmrepro.measure.recording import FILES, GATES, RUN, SUMMARY, check_measured, write_manifest
+from gemmrepro.recordings import merge
+from gemmrepro.recordings.bundles import sign, write_bundle
+from gemmrepro.registry import Kernel
+
+say = sayer("record")
+
+CONFIGURATIONS = (ROOT / "config/config.yaml", ROOT / "config/record.yaml")
+"""Settings of a recording, each over those before it."""
+
+LEAST = {"rounds": 2, "seconds": 0, "seeds": 1, "jobs": 1, "budget": 0}
+"""The least value of an option that is a number; 0: it must exceed that."""
+
+
+def stage(module: str, *arguments: str) -> int:
+    """Run one of the project's stages in its own process, which a kernel that breaks the GPU's context ends alone."""
+    path = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return subprocess.run([sys.executable, "-m", f"gemmrepro.{module}", *arguments], env=environment).returncode
+
+
+class Unsuccessful(Exception):
+    """A stage ended with this exit code; nothing more is done."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+class Family:
+    """Records one family: judges, measures and files it.
+
+    Args:
+        asked: the command line's options.
+        config: the configuration with the command line's changes.
+        gpu: name, driver and slug of the GPU at hand.
+    """
+
+    def __init__(self, name: str, asked: argparse.Namespace, config: dict[str, Any], gpu: Mapping[str, str]) -> None:
+        self.name, self.asked, self.gpu = name, asked, gpu
+        self.config = copy.deepcopy(config)
+        self.recordings: Path = asked.out / gpu["slug"]
+        self.gates: Path = asked.work / "gates"
+        self.measured: Path = asked.work / "measure" / name
+        self.regimes: Path = asked.work / "regimes" / name
+        self.experimented: Path = asked.work / "experiments" / name
+        declared = [experiment.name for experiment in experiments.declared(name)]
+        self.experiments = [each for each in declared if asked.experiments is None or each in asked.experiments]
+        self.kernels = registry.kernels(name)
+        self.timed = [] if asked.no_sweep else self._missing() if asked.missing else list(timed_kernels(name))
+        self.take = self._next_take()
+
+    def record(self) -> None:
+        """Record the family. Raises Unsuccessful if a stage fails."""
+        write_json(self._config_path, self.config)
+        judged = (*self.kernels, *self._guests())
+        self._judge_numerically(judged)
+        for kernel in judged:
+            verdict = gate(kernel, self.asked.build, self._toolkits(kernel), self._numeric(kernel), None)
+            write_json(self.gates / f"{kernel.id}.json", verdict)
+            print(summary_line(verdict), flush=True)
+        if self.timed:
+            chosen = ["--kernels", ",".join(self.timed)] if self.asked.missing else []
+            self._measure("measure.sweep", self.name, self.measured, *chosen)
+        if self.take:
+            # A take is a measurement of its own: nothing of another one's journal counts.
+            self._measure("measure.sweep_regimes", f"regimes/{self.name}/{self.take}", self.regimes)
+        if self.experiments:
+            chosen = ["--name", ",".join(self.experiments), "--toolkits", ",".join(self.config["sweep"]["toolkits"])]
+            self._measure("experiments.run", f"experiments/{self.name}", self.experimented, *chosen)
+        self._file()
+
+    @property
+    def _config_path(self) -> Path:
+        return self.asked.work / f"config.{self.name}.json"
+
+    def _numeric(self, kernel: Kernel) -> Path:
+        """The numerical gate's verdict on a kernel."""
+        return self.gates / "numeric" / f"{kernel.id}.json"
+
+    def _toolkits(self, kernel: Kernel) -> list[str]:
+        """The toolkits with which a kernel is recorded."""
+        return [toolkit for toolkit in self.config["sweep"]["toolkits"] if toolkit in kernel.platform.toolkits]
+
+    def _missing(self) -> list[str]:
+        """Ids of the timed kernels that lack a current row, with the toolkits and caches that the recording covers.
+
+        A recording of warm caches alone lacks no cold rows, unless the command line asks for them.
+        """
+        covered = merge.covered(self.recordings / self.name)
+        sweep = self.config["sweep"]
+        sweep.update({name: values for name, values in covered.items() if not getattr(self.asked, name)})
+        settings = Settings.of(sweep, self.name)
+        lacking = merge.missing(self.name, settings, self.recordings / self.name, self.asked.build)
+        where = f"{' and '.join(settings.toolkits)}, {' and '.join(settings.caches)} caches"
+        say(f"{self.name}: {', '.join(lacking) or 'no kernel'} without current rows ({where})")
+        return lacking
+
+    def _next_take(self) -> int | None:
+        """The number of the take of the regimes that is recorded now; None where none is."""
+        if not self.asked.regimes or not self.config["regimes"]["sizes"].get(self.name):
+            return None
+        return max((int(path.name) for path in regime_files.takes(self.recordings, self.name)), default=0) + 1
+
+    def _guests(self) -> list[Kernel]:
+        """Kernels of other families that the experiments also run, if they are built."""
+        run = [experiments.experiment(self.name, experiment).kernels for experiment in self.experiments]
+        guests = [registry.kernel(name) for name in dict.fromkeys(name for names in run for name in names)]
+        return [
+            guest
+            for guest in guests
+            if guest.family != self.name
+            and all(is_built(guest, toolkit, self.asked.build) for toolkit in self._toolkits(guest))
+        ]
+
+    def _is_judged(self, kernel: Kernel, verdict: Mapping[str, Any]) -> bool:
+        """Whether `verdict` is today's numerical gate's, given on this machine and on today's runs.
+
+        "not run" is no verdict: what was in the way, such as a missing binary, may be gone.
+        """
+        if (verdict.get("gpu"), verdict.get("driver")) != (self.gpu["name"], self.gpu["driver"]):
+            return False
+        for toolkit in self._toolkits(kernel):
+            judged = verdict["toolkits"].get(toolkit, {})
+            today = key_on(verdict, kernel, read_build(kernel, self.asked.build, toolkit).build_key)
+            if judged.get("gate_key") != today or judged.get("status") not in ("passed", "failed"):
+                return False
+        return True
+
+    def _judge_numerically(self, kernels: Sequence[Kernel]) -> None:
+        """Judge the kernels that need a numerical verdict; a recorded one that still holds is copied."""
+        filed = {family: _read(self.recordings / family / GATES) for family in {each.family for each in kernels}}
+        unjudged = []
+        for kernel in kernels:
+            recorded = filed[kernel.family].get(kernel.id, {})
+            if self.asked.regate and kernel.family == self.name:
+                unjudged.append(f"--kernel={kernel.id}")
+            elif not self._is_judged(kernel, _read(self._numeric(kernel))):
+                if self._is_judged(kernel, recorded):
+                    write_json(self._numeric(kernel), recorded)
+                else:
+                    unjudged.append(f"--kernel={kernel.id}")
+        if unjudged:
+            counts = ["--seeds", str(self.config["gates"]["seeds"]), "--processes", str(self.asked.jobs)]
+            folders = ["--build", str(self.asked.build), "--out-dir", str(self.gates / "numeric")]
+            _succeed(stage("gates.numeric", *folders, *counts, *unjudged))
+
+    def _measure(self, module: str, journal: str, out: Path, *chosen: str) -> None:
+        """Run a measuring stage, which continues from its journal and stops in time for the budget."""
+        asked = self.asked
+        arguments = ["--family", self.name, "--config", self._config_path, "--build", asked.build]
+        arguments += ["--gates", self.gates, "--journal", asked.work / "sweep" / journal, "--out", out]
+        if asked.budget:
+            arguments += ["--budget", f"{max(0.0, asked.start + asked.budget - time.monotonic()):.0f}"]
+        _succeed(stage(module, *map(str, arguments), *chosen))
+
+    def _file(self) -> None:
+        """File what was measured, beside recorded rows of other points that still hold."""
+        target = self.recordings / self.name
+        runs = (folder / RUN for folder in (self.measured, self.regimes, target))
+        for path in (*self.experimented.glob("*.json"), *runs):
+            check_measured(_read(path), path, synthetic=False)
+        if self.timed and (target / SUMMARY).is_file():
+            if kept := merge.merge(self.measured, target, self.asked.build):
+                points = "rows of points that were not measured now stay (earlier in run.json)"
+                say(f"{self.name}: {kept} recorded {points}")
+        elif self.timed:
+            _copy(self.measured, target, FILES)
+        _copy(self.experimented, target / experiments.RECORDINGS, [f"{name}.csv" for name in self.experiments])
+        _copy(self.experimented, target / experiments.RECORDINGS, [f"{name}.json" for name in self.experiments])
+        if self.take:
+            _copy(self.regimes, target / regime_files.FOLDER / str(self.take), regime_files.FILES)
+        verdicts = {each.id: read_json(self._numeric(each), "a verdict", "record again") for each in self.kernels}
+        write_json(target / GATES, verdicts)
+        write_manifest(target)
+        say(f"{self.name} is filed under {target}")
+
+
+def _succeed(code: int) -> None:
+    if code:
+        raise Unsuccessful(code)
+
+
+def _copy(source: Path, target: Path, names: Iterable[str]) -> None:
+    for name in names:
+        write_atomic(target / name, (source / name).read_bytes())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of the JSON file `path`; {} if it is missing or corrupt."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+
+
+def parse_sizes(items: Iterable[str]) -> dict[str, list[int]]:
+    """``["ladder=256,512"]`` as {"ladder": [256, 512]}."""
+    sizes = {}
+    for item in items:
+        family, _, numbers = item.partition("=")
+        try:
+            sizes[family] = [int(number) for number in numbers.split(",")]
+        except ValueError:
+            form = "of the form family=size,size; for instance ladder=256,1024"
+            raise UserError(f"--sizes '{item}' is not {form}.") from None
+        registry.family(family)
+    return sizes
+
+
+def set_experiments(items: Iterable[str], settings: dict[str, Any]) -> None:
+    """Add ``["pytorch.training.iterations=500"]`` to the configuration's settings of experiments."""
+    for item in items:
+        try:
+            place, value = item.split("=", 1)
+            family, name, setting = place.split(".")
+            change = {setting: json.loads(value)}
+        except ValueError:
+            form = "of the form family.experiment.setting=value; for instance pytorch.training.iterations=500"
+            raise UserError(f"--setting '{item}' is not {form}.") from None
+        experiments.with_settings(experiments.experiment(family, name), change)
+        settings.setdefault(family, {}).setdefault(name, {}).update(change)
+
+
+def read_config(files: Iterable[Path]) -> dict[str, Any]:
+    """The settings of `files`, each over those before it. Raises UserError where that is no configuration."""
+    config: Any = {}
+    for path in files:
+        try:
+            config = merged(config, yaml.safe_load(path.read_text()))
+            if not isinstance(config["sweep"], dict):
+                raise TypeError("sweep holds no settings")
+        except FileNotFoundError:
+            raise UserError(f"the configuration {path} is missing.") from None
+        except (yaml.YAMLError, KeyError, TypeError) as error:
+            raise UserError(f"the configuration {path} is not usable ({error}).") from None
+    return config
+
+
+def configured(asked: argparse.Namespace) -> dict[str, Any]:
+    """The configuration with the command line's changes; makes lists of the options that name several things.
+
+    Raises:
+        UserError: an argument or the configuration is invalid.
+    """
+    config = read_config([*CONFIGURATIONS, *filter(None, [asked.config])])
+    os.environ["GEMMREPRO_TUNED"] = config["tuned_gpu"]
+    for name, least in LEAST.items():
+        given = getattr(asked, name)
+        if given is not None and not (given >= least and 0 < given < math.inf):
+            raise UserError(f"--{name} must be {f'at least {least}' if least else 'more than 0'}, not {given}.")
+    asked.families = asked.families.split(",") if asked.families else config["families"]
+    for family in asked.families:
+        registry.family(family)
+    sweep = config["sweep"]
+    # What the command line states holds for every family.
+    for name, exceptions in (("toolkits", "toolkit_of"), ("caches", "cache_of")):
+        if given := getattr(asked, name):
+            sweep[name], sweep[exceptions] = given.split(","), {}
+    for family, stated in parse_sizes(asked.sizes).items():
+        sweep["sizes"][family], sweep["kernels_at"][family] = stated, None
+    if unknown := sorted(set(sweep["caches"]) - {"cold", "warm"}):
+        raise UserError(f"--caches has '{unknown[0]}'; choose cold, warm or cold,warm.")
+    sweep["rounds"] = asked.rounds or sweep["rounds"]
+    sweep["seconds_per_round"] = asked.seconds or sweep["seconds_per_round"]
+    config["gates"]["seeds"] = asked.seeds or config["gates"]["seeds"]
+    set_experiments(asked.setting, config.setdefault("experiments", {}))
+    if asked.no_counters:
+        sweep["counters"] = {}
+    if asked.experiments is not None:
+        known = sorted({each.name for family in asked.families for each in experiments.declared(family)})
+        asked.experiments = [] if asked.experiments == "none" else asked.experiments.split(",")
+        if unknown := [name for name in asked.experiments if name not in known]:
+            there = f"there are: {', '.join(known) or 'none'}"
+            raise UserError(f"no chosen family has the experiment {', '.join(unknown)}; {there}.")
+    return config
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="workflow/scripts/record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--config", type=Path, help="settings over those of config/config.yaml and config/record.yaml")
+    add("--build", type=Path, default=ROOT / "results/build", help="the workflow's binaries")
+    add("--work", type=Path, default=ROOT / "results/record", help="journal and verdicts")
+    add("--out", type=Path, default=ROOT / "reports/recorded", help="where recordings are filed")
+    add("--families", help="comma-separated; default: the configuration's")
+    add("--toolkits", help="comma-separated; default: the configuration's")
+    add("--sizes", action="append", default=[], metavar="FAMILY=N,N", help="measure these sizes only")
+    add("--rounds", type=int)
+    add("--caches", help="cold, warm or both, comma-separated; default: the configuration's")
+    add("--seconds", type=float, help="seconds per round of a point, at most")
+    add("--seeds", type=int, help="seeds of the numerical gate")
+    jobs = min(4, os.cpu_count() or 1)
+    add("--jobs", type=int, default=jobs, help="kernels to gate at a time (default %(default)s)")
+    add("--no-counters", action="store_true", help="read no hardware counters")
+    add("--no-sweep", action="store_true", help="gates and experiments only; file no times")
+    add("--regimes", action="store_true", help="also measure kernels sustained and in bursts, as one more take")
+    add("--missing", action="store_true", help="time only kernels without current rows; keep the others'")
+    add("--experiments", help="run these only, comma-separated; 'none' for none; default: all")
+    place = "FAMILY.EXPERIMENT.SETTING=VALUE"
+    add("--setting", action="append", default=[], metavar=place, help="how an experiment measures; the value as JSON")
+    add("--regate", action="store_true", help="run the numerical gate even if its verdict is current")
+    add("--fresh", action="store_true", help="delete this script's journal and verdicts first")
+    add("--bundle", type=Path, help="also write this GPU's recordings of these families into one zip")
+    add("--sign", type=Path, metavar="KEY", help="with --bundle: sign it with this SSH key (ssh-keygen -Y sign)")
+    add("--budget", type=float, help=f"seconds after which to stop measuring, with exit code {UNFINISHED}")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Record what the command line asks for; returns the exit code of the first stage that fails."""
+    asked = _options()
+    asked.start = time.monotonic()
+    if asked.sign and not asked.bundle:
+        raise UserError("--sign signs a bundle; give --bundle, too.")
+    config = configured(asked)
+    if asked.fresh:
+        shutil.rmtree(asked.work, ignore_errors=True)
+    device.claim_gpu()  # one card for every stage
+    gpu = device.described()
+    try:
+        for family in asked.families:
+            Family(family, asked, config, gpu).record()
+    except Unsuccessful as ended:
+        return ended.code
+    if asked.bundle:
+        write_bundle(asked.out / gpu["slug"], asked.bundle, asked.families)
+        say(f"bundled as {asked.bundle}" + (f", signed by {sign(asked.bundle, asked.sign)}" if asked.sign else ""))
+    say(f"done in {time.monotonic() - asked.start:.0f} s")
+    return 0

@@ -1,0 +1,241 @@
+"""A family's recorded sweep, read and checked: cells, points, samples, what follows from them, limits, verdicts.
+
+Nothing in it is believed that can be computed: every median, interval, ratio, count and rate is computed again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmrepro import operands, registry
+from gemmrepro.core.names import LIBRARY, METRICS
+from gemmrepro.measure import derived
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS, CounterRow
+from gemmrepro.measure.plan import Settings, plan_points
+from gemmrepro.measure.recording import (
+    CEILINGS,
+    COUNTERS,
+    FILES,
+    GATES,
+    POINT,
+    RATES,
+    RUN,
+    SAMPLES,
+    SANITIZERS,
+    SUMMARY,
+    check_cells,
+    check_manifest,
+    check_measured,
+    check_rows,
+    close,
+    mark,
+    named,
+    read_document,
+    read_rows,
+    refused,
+)
+from gemmrepro.measure.subjects import kernels_behind
+from gemmrepro.operations import Shape
+from gemmrepro.recordings.gates import check_gates
+from gemmrepro.recordings.limits import Ceilings, check_limits
+from gemmrepro.recordings.samples import PointSamples, read_samples
+from gemmrepro.registry import card
+
+Rows = Sequence[Mapping[str, str]]
+
+UNITS = {
+    "dram__bytes.sum": "byte",
+    "dram__bytes_read.sum": "byte",
+    "dram__bytes.sum.per_second": "byte/s",
+    "gpu__time_duration.sum": "ns",
+    "lts__t_bytes.sum": "byte",
+    "sm__cycles_elapsed.max": "cycle",
+}
+"""Units of the counters from which something is computed."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A family's recording that passed every check; its rows and counters carry the status they have today.
+
+    `samples` holds the bytes of samples.parquet.
+    """
+
+    rows: list[dict[str, str]]
+    counters: list[dict[str, str]]
+    run: Mapping[str, Any]
+    samples: bytes
+
+
+def read_whole(family: str, folder: Path, build: Path, synthetic: bool = False) -> Recording:
+    """Read and check the recording of `family` in `folder`, whose neighbours are the same GPU's other families.
+
+    Args:
+        build: the folder of build records, whose keys decide which rows are current.
+        synthetic: whether it may have been made for tests.
+
+    Raises:
+        UserError: a file is missing or corrupt, or names the first thing in it that cannot be.
+    """
+    check_manifest(folder, *FILES, GATES, SANITIZERS)
+    path = folder / SUMMARY
+    rows = read_summary(folder)
+    counted = read_rows(folder / COUNTERS, COUNTER_COLUMNS)
+    check_cells(CounterRow, counted, folder / COUNTERS)
+    run = read_run(folder, synthetic)
+    raw, samples = read_samples(folder / SAMPLES)
+    check_family(family, rows, path)
+    check_samples_of(rows, samples, path)
+    with card.of(run["gpu"]):
+        rows, counted = mark(rows, build), mark(counted, build)
+        _check_points(family, rows, run, path)
+        check_rates(family, rows, path)
+    check_limits(family, rows, run, ceilings_of(folder.parent, run, synthetic), path)
+    check_counters(counted, rows, folder / COUNTERS)
+    check_gates(family, folder / GATES, run["gpu"]["name"])
+    return Recording(rows, counted, run, raw)
+
+
+def read_summary(folder: Path) -> list[dict[str, str]]:
+    """The rows of a recording's summary as text. Raises UserError if it is missing or any cell is invalid."""
+    rows = read_rows(folder / SUMMARY, SUMMARY_COLUMNS)
+    check_rows(rows, folder / SUMMARY)
+    return rows
+
+
+def read_run(folder: Path, synthetic: bool = False) -> dict[str, Any]:
+    """The circumstances of a recording. Raises UserError if the file is missing or corrupt, or rows are synthetic."""
+    run: dict[str, Any] = read_document(folder / RUN, "run.schema.yaml")
+    check_measured(run, folder / RUN, synthetic)
+    return run
+
+
+def ceilings_of(recordings: Path, run: Mapping[str, Any], synthetic: bool = False) -> Ceilings:
+    """The ceilings among a GPU's recordings; none if they were measured on another GPU than `run`, or never."""
+    ceilings = recordings / CEILINGS
+    if not (ceilings / SUMMARY).is_file() or not (ceilings / RUN).is_file():
+        return Ceilings()
+    of = read_run(ceilings, synthetic)
+    return Ceilings.of(read_summary(ceilings), of) if of["gpu"]["name"] == run["gpu"]["name"] else Ceilings()
+
+
+def check_family(family: str, rows: Rows, path: Path) -> None:
+    """Raises UserError for the first row of another family."""
+    for number, row in enumerate(rows, 2):
+        if row["family"] != family:
+            raise refused(path, f"line {number}", f"it is a row of family {row['family']}, and this is {family}")
+
+
+def check_samples_of(rows: Rows, samples: Mapping[tuple[str, ...], PointSamples], path: Path) -> None:
+    """Check that rows and samples are of the same points, and that every row says of its samples what they are.
+
+    Raises:
+        UserError: names the first row that does not follow, and what its samples give.
+    """
+    points = [tuple(row[column] for column in POINT) for row in rows]
+    for number, (row, point) in enumerate(zip(rows, points, strict=True), 2):
+        if point not in samples:
+            raise refused(path, f"line {number}", f"{named(row)} has no samples")
+        _check_row(row, samples[point], path, f"line {number}")
+    if lost := samples.keys() - set(points):
+        first = " ".join(filter(None, min(lost)))
+        raise refused(path, "", f"it has no row of {first}, of which there are samples")
+
+
+def _check_row(row: Mapping[str, str], samples: PointSamples, path: Path, place: str) -> None:
+    if samples.build_key != row["build_key"]:
+        raise refused(path, place, f"its build key is {row['build_key']}, and that of its samples {samples.build_key}")
+    if bool(row["baseline"]) != (samples.baseline is not None):
+        other = "has a baseline, and its samples have none" if row["baseline"] else "has none of its samples' baseline"
+        raise refused(path, place, f"{named(row)} {other}")
+    cells = derived.time_cells(samples.times)
+    if samples.baseline is not None:
+        cells |= derived.ratio_cells(samples.times, samples.baseline)
+    else:
+        cells |= dict.fromkeys(("baseline_median_us", "ratio", "ratio_ci_low", "ratio_ci_high"))
+    for column, value in cells.items():
+        if not close(row[column], value):
+            raise refused(path, place, f"{column} of {named(row)} {mismatch(row[column], value)}")
+
+
+def mismatch(cell: str, value: float | None, source: str = "its samples give") -> str:
+    """What is wrong with a cell where `source` gives `value`."""
+    return f"is {cell or 'empty'}, and {source} {'none' if value is None else f'{value:.6g}'}"
+
+
+def check_rates(family: str, rows: Iterable[Mapping[str, str]], path: Path) -> None:
+    """Check the rates of all current rows: the work of a launch over its median.
+
+    Stale rows are left out: the work of what they ran need not be that of what is declared today.
+
+    Raises:
+        UserError: names the first row whose rate does not follow.
+    """
+    for number, row in enumerate(rows, 2):
+        if row["status"] == "stale":
+            continue
+        shape, median = Shape(int(row["m"]), int(row["n"]), int(row["k"])), float(row["median_us"])
+        possible = [derived.rate_cells(median, *operands.work(kernel, shape)) for kernel in kernels_behind(family, row)]
+        wrong = [[name for name in cells if not close(row[name], cells[name], RATES)] for cells in possible]
+        if all(wrong):
+            column = wrong[0][0]
+            why = mismatch(row[column], possible[0][column], f"the work in {row['median_us']} µs gives")
+            raise refused(path, f"line {number}", f"{column} of {named(row)} {why}")
+
+
+def _check_points(family: str, rows: Rows, run: Mapping[str, Any], path: Path) -> None:
+    """Current rows have as many rounds as a sweep of run.json, and those of a kernel are all that it planned."""
+    configs = [run["config"], *(sweep["config"] for sweep in run.get("earlier", []))]
+    try:
+        rounds = {str(config["rounds"]) for config in configs}
+        settings = Settings.of(run["config"], family)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise refused(path.with_name(RUN), "", "its config is no sweep section of a configuration") from None
+    timed = {
+        (row["kernel"], row["toolkit"]) for row in rows if row["status"] == "current" and row["toolkit"] != LIBRARY
+    }
+    timed -= {(entry["kernel"], entry["toolkit"]) for entry in run.get("skipped", [])}
+    for number, row in enumerate(rows, 2):
+        if row["status"] == "current" and row["rounds"] not in rounds:
+            why = f"{named(row)} has {row['rounds']} rounds, and {RUN} {' or '.join(sorted(rounds))}"
+            raise refused(path, f"line {number}", why)
+    kernels = [kernel for kernel in registry.kernels(family) if kernel.timing.timed]
+    planned, _ = plan_points(
+        kernels, settings.sizes, settings.toolkits, settings.caches, lambda *_: None, settings.is_timed_at
+    )
+    there = {tuple(row[name] for name in ("kernel", "toolkit", "m", "n", "k", "cache")) for row in rows}
+    for point in planned:
+        axes = (str(axis) for axis in (point.shape.m, point.shape.n, point.shape.k))
+        if (point.kernel, point.toolkit) in timed and (point.kernel, point.toolkit, *axes, point.cache) not in there:
+            raise refused(path, "", f"it has no row of {point}, and {RUN} does not say that it was skipped")
+
+
+def check_counters(counted: Rows, rows: Rows, path: Path) -> None:
+    """Check the rows of counters.csv by their units, and that the current ones are of the same binaries as the rows.
+
+    Raises:
+        UserError: names the first line that cannot be.
+    """
+    seen: set[tuple[str, ...]] = set()
+    keys = {(row["kernel"], row["toolkit"]): row["build_key"] for row in rows}
+    for number, row in enumerate(counted, 2):
+        place, metric, value = f"line {number}", row["metric"], float(row["value"])
+        launch = tuple(row[column] for column in ("kernel", "toolkit", "m", "n", "k"))
+        if not (math.isfinite(value) and value >= 0):
+            raise refused(path, place, f"{metric} is {row['value']}, and counts are finite and not negative")
+        if metric not in METRICS:
+            raise refused(path, place, f"there is no counter {metric}")
+        if metric in UNITS and row["unit"] != UNITS[metric]:
+            raise refused(path, place, f"{metric} is in '{row['unit']}' instead of '{UNITS[metric]}'")
+        if row["toolkit"] == LIBRARY:
+            raise refused(path, place, "counters are of kernels, never of libraries")
+        if (*launch, metric) in seen:
+            raise refused(path, place, f"it repeats {metric} of {' '.join(launch)}")
+        seen.add((*launch, metric))
+        key = keys.get((row["kernel"], row["toolkit"]), row["build_key"])
+        if row["status"] != "stale" and row["build_key"] != key:
+            raise refused(path, place, f"its build key is {row['build_key']}, and that of the times {key}")
