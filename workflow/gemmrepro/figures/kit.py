@@ -129,8 +129,7 @@ def dots(
         height: inches of a line.
         finish: what else a panel shows, given its axes and its key.
     """
-    if texts is None:
-        texts = pd.DataFrame(columns=["panel", "name"])
+    texts = pd.DataFrame(columns=["panel", "name"]) if texts is None else texts
     known = pd.concat([texts[["panel", "name"]], frame[["panel", "name"]]])
     shown = {key: list(names or known.loc[known["panel"] == key, "name"].unique()) for key in panels}
     above = page.narrow and not beside
@@ -151,9 +150,7 @@ def dots(
         part = part.assign(y=part["name"].map({name: place for place, name in enumerate(own)}) + part["shift"])
         _on_lines(axes, part, looks, joined, 0.26 if above else 0.7)
         _values_across(axes, panel, page, part, 3 if side else page.pick(6, 4))
-        axes.set_ylim(len(own) - 0.4, -0.6)
-        axes.grid(axis="y", visible=False)
-        axes.spines["left"].set_visible(False)
+        _with_lines(axes, len(own))
         if finish:
             finish(axes, key)
         if part.empty:
@@ -162,10 +159,17 @@ def dots(
             _names_above(axes, own, said[key], one_line)
         else:
             axes.set_yticks(range(len(own)), own)
-            axes.tick_params(axis="y", length=0)
             _columns(axes, own, rows_of[key], page)
     used = [look.handle() for kind, look in looks.items() if look.label and (frame["kind"] == kind).any()]
     return finished(figure, page, used)
+
+
+def _with_lines(axes: Axes, count: int) -> None:
+    """Room for `count` names down the side, the first at the top."""
+    axes.set_ylim(max(1, count) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
 
 
 def _on_lines(axes: Axes, part: pd.DataFrame, looks: Mapping[str, Look], joined: bool, bar: float) -> None:
@@ -468,10 +472,7 @@ def stacked(
     if shares:
         axes.set_xlim(0, 1)
         percent(axes)
-    axes.set_ylim(max(1, len(names)) - 0.4, -0.6)
-    axes.grid(axis="y", visible=False)
-    axes.spines["left"].set_visible(False)
-    axes.tick_params(axis="y", length=0)
+    _with_lines(axes, len(names))
     if texts is not None:
         _columns(axes, names, texts.set_index("name"), page)
     return finished(figure, page, [replace(look, marker="s", size=7).handle() for look in looks.values()])
