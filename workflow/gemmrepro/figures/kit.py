@@ -174,7 +174,8 @@ def _with_lines(axes: Axes, count: int) -> None:
 
 def _on_lines(axes: Axes, part: pd.DataFrame, looks: Mapping[str, Look], joined: bool, bar: float) -> None:
     """The marks of a panel, joined if asked, with their intervals."""
-    pairs = part[[joined and looks[kind].marker not in ("bar", "|", "d") for kind in part["kind"]]]
+    apart = [kind for kind, look in looks.items() if not joined or look.marker in ("bar", "|", "d")]
+    pairs = part[~part["kind"].isin(apart)]
     ends = pairs.groupby("y")["x"].agg(["min", "max"])
     axes.hlines(ends.index, ends["min"], ends["max"], color=PUBLISHED, linewidth=1, zorder=2)
     for (kind, stale), group in part.groupby(["kind", "stale"], sort=False):
