@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
