@@ -16,7 +16,7 @@ import pytest
 
 import gemmrepro_blas
 from gemmrepro import registry
-from gemmrepro.build.keyed import keyed
+from gemmrepro.build.key import keyed
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape

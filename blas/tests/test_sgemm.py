@@ -14,7 +14,7 @@ from test_dgemm import OnGpu, fake_cupy
 
 import gemmrepro_blas
 from gemmrepro import registry
-from gemmrepro.build.keyed import keyed
+from gemmrepro.build.key import keyed
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape

@@ -15,10 +15,10 @@ import pytest
 from gemmrepro import registry
 from gemmrepro.build import compile as compiling
 from gemmrepro.build import cuobjdump
+from gemmrepro.build.cuobjdump import parse_advisories, parse_ptxas
 from gemmrepro.build.fatbin import gencode
 from gemmrepro.build.key import build_key
 from gemmrepro.build.nvcc import header_packages
-from gemmrepro.build.ptxas import parse_advisories, parse_ptxas
 from gemmrepro.build.record import Build, Usage, read_build
 from gemmrepro.build.source_text import source_hash
 from gemmrepro.build.toolkit import Toolkit, find_toolkit

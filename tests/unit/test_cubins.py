@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.build import disassembly
+from gemmrepro.build import listings
 from gemmrepro.build.cubins import Section, merge, read_cubin
 from gemmrepro.build.listings import Listings, Together
 
@@ -71,8 +71,7 @@ class FakeTools:
 @pytest.fixture
 def tools(monkeypatch) -> FakeTools:
     fake = FakeTools()
-    for module in ("disassembly", "listings"):
-        monkeypatch.setattr(f"gemmrepro.build.{module}.run", fake)
+    monkeypatch.setattr("gemmrepro.build.listings.run", fake)
     return fake
 
 
@@ -106,15 +105,15 @@ def test_a_binary_alone_is_listed_as_it_is(tools, binaries):
 def test_branches_by_a_table_are_left_to_the_whole_binary(tools, binaries, tmp_path):
     jumps = tmp_path / "jumps.fatbin"
     jumps.write_bytes(merge(SM_90, [function(b"BRX R2 -0x30,EXIT")]))
-    assert set(disassembly.disassembled([*binaries, jumps])) == set(binaries)
+    assert set(listings.disassembled([*binaries, jumps])) == set(binaries)
 
 
 def test_what_the_toolkit_refuses_is_left_to_each_binary(tools, binaries):
     tools.refuses = b"MOV,EXIT"
-    assert set(disassembly.disassembled(binaries)) == {binaries[2]}
+    assert set(listings.disassembled(binaries)) == {binaries[2]}
     assert opcodes(Listings(binaries[1], Together(binaries)).functions("0").values()) == ["FADD", "EXIT"]
 
 
 def test_what_is_no_cubin_is_left_to_each_binary(tools, binaries):
     binaries[0].write_bytes(b"compressed")
-    assert set(disassembly.disassembled(binaries)) == set(binaries[1:])
+    assert set(listings.disassembled(binaries)) == set(binaries[1:])

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from support import ROOT, in_cuda13
+from support import in_cuda13
 
 from gemmrepro.core import paths
 
@@ -47,10 +47,3 @@ def test_mma_on_fp64_is_not_fused_and_outer_products_are(default_run, tmp_path):
     assert not re.search(r"\bDFMA\b|\bDMMA\b", code)
     code = machine_code(tmp_path / "outer", "cutile.matmul_fp64", "fused", "FUSED=1")
     assert len(re.findall(r"\bDFMA\b", code)) >= 64 and not re.search(r"\bDMUL\b|\bDADD\b", code)
-
-
-def test_the_cases_are_named_in_the_notes():
-    notes = (ROOT / "kernels" / "cutile" / "NOTES.md").read_text()
-    cases = sorted(path.name for path in CASES.glob("*.py"))
-    assert cases == ["fused.py", "occupancy.py"]
-    assert all(f"cases/{name}" in notes for name in cases)

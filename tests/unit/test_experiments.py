@@ -495,7 +495,7 @@ def test_levels_called_l2_fit_the_l2_of_the_gpu_and_are_as_recorded_where_they_d
 def test_clocks_in_columns_that_are_not_there_are_refused(sums):
     declared = replace(sums, clocks=experiments.Clocks("cycles", "ns", "hops"))
     with pytest.raises(UserError, match="no column 'cycles'"):
-        experiments.declarations._check_columns(declared, "here")
+        experiments._check_columns(declared, "here")
 
 
 def _replace(path: Path, text: str, other: str) -> None:
@@ -554,11 +554,11 @@ EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
         ({"most": 4.2, "where": {"law": "normal", "k": 64}}, UNDECIDED, "crosses the bound: ["),  # 4.4 at its upper end
         ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
         ({"over": "sums.outside", "above": 1, "where": {"law": "integers", "k": 64}}, NOT_MEASURED, "neither errs"),
-        ({"above": 1, "where": {"law": "cubic", "k": 64}}, NOT_MEASURED, "no row of sums.inside"),
+        ({"above": 1, "where": {"law": "cubic", "k": 64}}, NOT_MEASURED, "no row of Sum kept inside"),
         (
             {"over": "sums.inside", "above": 3, "where": {"law": "normal", "k": 256}, "over_where": {"k": 64}},
             REPRODUCED,
-            "times that of sums.inside (k 64) for sums.inside (normal, k 256)",
+            "times that of Sum kept inside (k 64) for Sum kept inside (normal",
         ),
         (
             {"over": "sums.inside", "above": 1, "where": {"law": "normal", "k": 256}, "over_where": {"k": 65}},
@@ -666,7 +666,7 @@ def test_the_report_has_a_section_for_it(brought, tmp_path):
     results = load(folder, "sums")["errors"]
     inputs = SimpleNamespace(families=["sums"], files=Files())
     view = experiment_view("sums", results, inputs)
-    assert (view.total, len(view.rows), view.toolkit) == (45, 27, "cuda12")
+    assert (len(view.results.rows), len(view.rows), view.results.toolkit) == (45, 27, "cuda12")
     assert view.rows[0].cells[:3] == ("normal", "64", "4.00")
     assert view.command.endswith("--force results/experiments/sums/errors.csv")
 

@@ -265,20 +265,6 @@ def test_a_build_record_of_another_kernel_or_of_no_machine_code_is_refused(tmp_p
         combined.gate(NAIVE, tmp_path, ["cuda13"], None, None)
 
 
-def test_recorded_gates_and_build_records_that_are_none_are_refused(tmp_path) -> None:
-    """Documents of another shape, which are JSON all the same."""
-    recorded = tmp_path / "recorded"
-    (recorded / "ladder").mkdir(parents=True)
-    (recorded / "ladder/gates.json").write_text("[]")
-    with pytest.raises(UserError, match=r"the recorded gates .* are corrupt \(no object\); restore"):
-        combined.gate(NAIVE, tmp_path / "build", ["cuda13"], None, recorded)
-    write_build(tmp_path / "build", NAIVE.id, "cuda13", "b" * 16)
-    record = tmp_path / "build/cuda13/ladder.naive.json"
-    record.write_text(record.read_text().replace('"ladder.naive"', '"ladder.smem"'))
-    with pytest.raises(UserError, match=r"the build record .* is of another kernel or toolkit"):
-        combined.gate(NAIVE, tmp_path / "build", ["cuda13"], None, None)
-
-
 def test_a_recording_without_the_toolkit_was_not_run_with_it():
     source = combined.NumericSource(judged_as("passed", toolkit="cuda12"), "recorded")
     found = combined.numeric_verdict(NAIVE, "cuda13", "bbbb", source)

@@ -12,27 +12,15 @@ import pytest
 from gemmrepro import experiments, operands, registry
 from gemmrepro.core.loading import load_module
 from gemmrepro.core.paths import KERNELS_DIR
-from gemmrepro.experiments import declarations
-from gemmrepro.experiments.declarations import path_of
+from gemmrepro.experiments import path_of
 from gemmrepro.gates.gemm_cases import gemm_cases
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.operations import Shape
-from gemmrepro.registry import card, ladders
+from gemmrepro.registry import card
 
 SKETCH = registry.kernel("hopper.sketch")
 DECLARED = load_module("hopper_experiments", path_of("hopper"))
-
-
-def test_the_sketch_is_the_articles_atom() -> None:
-    compute = SKETCH.compute
-    assert (compute.dtype_in, compute.dtype_acc, compute.dtype_out) == ("fp16", "fp16", "fp16")
-    assert operands.Operands(SKETCH.problem, Shape(8, 16, 24), (), None).lengths("a") == (24, 8), "stored [k, m]"
-    assert operands.Operands(SKETCH.problem, Shape(8, 16, 24), (), None).lengths("b") == (24, 16), "stored [k, n]"
-    assert {operand: (made.box, made.swizzle) for operand, made in SKETCH.call.tensor_maps.items()} == {
-        "a": ((64, 64), 128),
-        "b": ((64, 64), 128),
-    }
 
 
 def test_every_gemm_takes_all_shapes_of_its_gate() -> None:
@@ -40,14 +28,6 @@ def test_every_gemm_takes_all_shapes_of_its_gate() -> None:
         if kernel.compute.op == "gemm":
             refused = {case.shape for case in gemm_cases(kernel, [1]) if not kernel.takes(case.shape)}
             assert not refused, kernel.id
-
-
-def test_the_article_has_one_rung_of_level_8_and_the_main_ladder_stays_bf16() -> None:
-    assert [kernel.id for kernel in registry.kernels("hopper") if kernel.story.article] == ["hopper.sketch"]
-    assert ladders.dtypes("hopper") == ["bf16", "fp16"]
-    assert [kernel.id for kernel in ladders.steps("hopper", "fp16")][:2] == ["hopper.sketch", "hopper.wgmma_fp16"]
-    assert ladders.apart("hopper") == [SKETCH] and ladders.apart("ladder") == []
-    assert ladders.before(registry.kernel("hopper.tiles")) == registry.kernel("hopper.wgmma")
 
 
 @pytest.mark.parametrize(("bm", "bk"), [(64, 64), (128, 64), (128, 32)])
@@ -265,7 +245,7 @@ def test_what_the_blocks_of_a_launch_share_belongs_to_its_session(monkeypatch, k
 
 
 def test_a_run_times_forms_at_the_sizes_that_it_names() -> None:
-    forms = declarations.experiment("hopper", "forms")
+    forms = experiments.experiment("hopper", "forms")
     assert forms.settings["sizes"] == forms.parameters["ns"]
     # Subjects, which this context lacks, are asked for only where something is measured.
     assert list(forms.measure(SimpleNamespace(settings={**forms.settings, "sizes": [4096]}), {"n": 1024})) == []

@@ -93,8 +93,6 @@ def test_short_bursts_name_the_families_that_were_timed_on_a_hot_gpu_too():
     ("limit", "own"),
     [
         ("clock below its maximum", {"throttle": "sw_power_cap", "clock_mhz": 1500.0}),
-        ("few rounds", {"rounds": 3.0}),
-        ("few samples", {"samples": 5.0}),
         ("one cache state", {"caches": ("warm",)}),
         ("no counters", {"has_counters": False}),
         ("article's size missing", {"has_size": False}),

@@ -1,7 +1,5 @@
 """The numerical gate for types beside fp32 and 16 bits, on the CPU: emulated kernels pass it, spoiled ones do not."""
 
-import math
-
 import numpy as np
 import pytest
 from records import record
@@ -142,12 +140,3 @@ def test_tf32_sums_in_fp16_and_integers_that_wrap_are_seen():
     wrapped = (a @ b).astype(np.int64).astype(np.int16).astype(np.float64)
     verdict, _ = verdict_of(case, "int8", wrapped)
     assert not verdict.passed and "expected" in verdict.message
-
-
-def test_bounds_follow_the_unit_that_adds():
-    assert bounds.bound(Problem("gemm", "int8", "int32"), 4096) == 0.0
-    assert bounds.bound(Problem("gemm", "fp64", "fp64"), 4096) == 2 * bounds.gamma(4096, 2.0**-53)
-    halves = bounds.tensor_core_gamma(4096)
-    assert bounds.bound(Problem("gemm", "bf16", "bf16"), 4096) == halves
-    assert halves < bounds.tensor_core_gamma(4096, "tf32") < bounds.tensor_core_gamma(4096, "fp8_e4m3")
-    assert bounds.tensor_core_gamma(8192, "fp8_e5m2") == math.inf

@@ -13,7 +13,7 @@ from gemmrepro.core.text import listed
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, FILES, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
-from gemmrepro.paper import evidence_index
+from gemmrepro.paper import exports
 from gemmrepro.paper.accuracy import Accuracies, bounds_elements, in_class
 from gemmrepro.paper.gpus import cards_sentence
 from gemmrepro.paper.inputs import TEMPLATES
@@ -91,7 +91,7 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
     assert (shown.blocks, shown.joules, shown.row.size) == ("6 blocks, all steady", "0.140", "4096")
     assert shown.row.time == "200.0 \N{MICRO SIGN}s" and shown.row.ratio_interval == "[0.9800, 1.020]"
     burst = regime_row_view(row("hopper.by_size", BURST, 1.0, **cells | {"rounds": 2, "ready": 1, "joules": None}))
-    said = evidence_index._row("hopper-by-size-alone", shown.row, shown.regime, shown.blocks)
+    said = exports._row("hopper-by-size-alone", shown.row, shown.regime, shown.blocks)
     assert said[:3] == ["hopper-by-size-alone", "bf16 4096, sustained, cuda13", shown.row.time]
     assert said[9:11] == ["60", "6 blocks, all steady"] and said[-1] == SUSTAINED and len(said) == 15
     assert (burst.blocks, burst.joules) == ("2 blocks, 1 rested", NONE) and burst.row.anchor != shown.row.anchor

@@ -3,6 +3,7 @@
 import dataclasses
 import statistics
 
+import numpy as np
 import pytest
 from synthetic_gpu import CAP, HIGHEST, IDLE_W, SyntheticGpu
 
@@ -98,43 +99,79 @@ def test_a_burst_has_no_joules():
     assert derived.regime_cells(regimes.SUSTAINED, [taken], None)["joules"] is not None
 
 
-def readings(count, step=0.1, **sensors):
-    return [Reading(step * index, **{name: of(index) for name, of in sensors.items()}) for index in range(count)]
+def readings(seconds: float, temperature=lambda t: 50.0, every: float = 0.1, **sensors) -> list[Reading]:
+    """Readings from 0 to `seconds`."""
+    times = np.arange(0, seconds + every / 2, every)
+    return [Reading(at_s=float(t), temp_c=temperature(t), **sensors) for t in times]
 
 
-def test_hot_means_that_the_temperature_hardly_rises():
-    assert regimes.is_hot(readings(2))  # without a sensor nothing can be waited for
-    assert not regimes.is_hot(readings(20, temp_c=lambda index: 50.0))  # not long enough
-    assert regimes.is_hot(readings(40, temp_c=lambda index: 50.0))
-    assert not regimes.is_hot(readings(40, temp_c=lambda index: 50.0 + index))
-    assert regimes.is_hot(readings(40, temp_c=lambda index: 50.0 - index))
+def test_a_gpu_is_hot_once_its_temperature_has_stopped_rising():
+    span, step = regimes.HOT_SPAN, regimes.KELVIN
+    assert regimes.is_hot(readings(span + 1))
+    assert regimes.is_hot(readings(span + 1, lambda t: 50 + (step if t > 1 else 0)))
+    assert not regimes.is_hot(readings(span + 1, lambda t: 50 + (step + 0.1 if t > 1 else 0)))
+    assert regimes.is_hot(readings(span + 1, lambda t: 90 - t)), "cooling down is not rising"
+    assert not regimes.is_hot(readings(span - 1)), "nothing is known of the beginning of the span"
+    assert regimes.is_hot([Reading(0.0)]), "without a sensor, at once"
 
 
-def test_rested_means_idle_long_enough_unlimited_and_hardly_cooling():
-    cool = {"temp_c": lambda index: 40.0}
-    assert not regimes.is_rested(readings(5, **cool))
-    assert regimes.is_rested(readings(20, **cool))
-    assert regimes.is_rested(readings(20, **cool, throttle=lambda index: regimes.IDLE))
-    assert not regimes.is_rested(readings(20, **cool, throttle=lambda index: 0x4))
-    assert not regimes.is_rested(readings(20, temp_c=lambda index: 60.0 - index))
+def test_a_gpu_is_rested_after_a_while_without_cooling_and_without_throttling():
+    least = max(regimes.REST_LEAST, regimes.REST_SPAN) + 1
+    assert regimes.is_rested(readings(least))
+    assert regimes.is_rested(readings(least, throttle=regimes.IDLE))
+    assert not regimes.is_rested(readings(least, throttle=0x4))
+    assert not regimes.is_rested(readings(regimes.REST_LEAST - 0.2))
+    assert not regimes.is_rested(readings(least, lambda t: 90 - 3 * regimes.KELVIN * t / regimes.REST_SPAN))
+    assert regimes.is_rested(readings(least, lambda t: 50 + t)), "warming up is not cooling"
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "steady"),
-    [
-        ("time", [100.0] * 10, True),
-        ("time", [100.0] * 7 + [101.0] * 3, False),
-        ("clock_mhz", [1500.0] * 10, True),
-        ("clock_mhz", [1500.0] * 7 + [1450.0] * 3, False),
-        ("power_w", [690.0, 710.0] * 5, True),
-        ("power_w", [600.0] * 7 + [700.0] * 3, False),
-    ],
-)
-def test_steady_means_that_neither_time_nor_clock_nor_power_drifts(name, values, steady):
-    chunks = [Chunk(0.06 * index, 1, values[index] if name == "time" else 100.0) for index in range(10)]
-    sensed = [Reading(0.06 * index, **({} if name == "time" else {name: values[index]})) for index in range(10)]
-    assert regimes.is_steady(chunks, sensed) is steady
-    assert not regimes.is_steady(chunks[:5], sensed[:5])  # before STEADY_LEAST
+def chunks(seconds: float, time_us=lambda t: 100.0, every: float = 0.1) -> list[Chunk]:
+    return [Chunk(float(t), 10, time_us(t)) for t in np.arange(0, seconds + every / 2, every)]
+
+
+def test_a_run_is_steady_once_times_clocks_and_powers_stand():
+    least = max(regimes.STEADY_LEAST, regimes.STEADY_SPAN) + 1
+    still = readings(least, clock_mhz=1500.0, power_w=700.0)
+    assert regimes.is_steady(chunks(least), still)
+    assert not regimes.is_steady(chunks(regimes.STEADY_LEAST - 0.2), still)
+    assert regimes.is_steady([Chunk(0.0, 1, 100.0), Chunk(regimes.STEADY_LEAST, 1, 100.0)], still[:1])
+    assert not regimes.is_steady([Chunk(regimes.STEADY_LEAST + 5, 1, 100.0)], still), "one chunk shows no drift"
+    late = least - regimes.STEADY_SPAN / 2
+    assert not regimes.is_steady(chunks(least, lambda t: 100 * (1 + 2 * regimes.STEADY_TIME * (t > late))), still)
+    early = chunks(least, lambda t: 200.0 if t < least - regimes.STEADY_SPAN - 0.2 else 100.0)
+    assert regimes.is_steady(early, still), "what was before the span counts for nothing"
+
+
+@pytest.mark.parametrize(("sensor", "limit"), [("clock_mhz", "STEADY_CLOCK"), ("power_w", "STEADY_POWER")])
+def test_a_drift_of_a_sensor_is_a_drift(sensor, limit):
+    least = max(regimes.STEADY_LEAST, regimes.STEADY_SPAN) + 1
+    late = least - regimes.STEADY_SPAN / 2
+
+    def of(share: float) -> list[Reading]:
+        low = {"clock_mhz": 1000.0, "power_w": 500.0}
+        high = {**low, sensor: low[sensor] * (1 + share)}
+        times = np.arange(0, least + 0.05, 0.1)
+        return [Reading(at_s=float(t), temp_c=50.0, **(high if t > late else low)) for t in times]
+
+    most = getattr(regimes, limit)
+    assert regimes.is_steady(chunks(least), of(0.5 * most))
+    assert not regimes.is_steady(chunks(least), of(2.0 * most))
+
+
+def test_two_chunks_are_compared_where_the_span_holds_one():
+    apart = [Chunk(0.0, 1, 100.0), Chunk(50.0, 1, 100.0), Chunk(100.0, 1, 100 * (1 + 2 * regimes.STEADY_TIME))]
+    assert not regimes.is_steady(apart, [Reading(0.0)])
+    assert regimes.is_steady([*apart[:2], Chunk(100.0, 1, 100.0)], [Reading(0.0)])
+
+
+def test_one_slow_chunk_is_no_drift_of_the_times_and_one_reading_moves_the_mean_power():
+    least = max(regimes.STEADY_LEAST, regimes.STEADY_SPAN) + 1
+    still = readings(least, clock_mhz=1500.0, power_w=700.0)
+    times = chunks(least, every=0.01)
+    times[-1] = Chunk(times[-1].at_s, 10, 1e4)
+    assert regimes.is_steady(times, still), "times are compared by their medians"
+    still[-1] = Reading(still[-1].at_s, clock_mhz=1500.0, power_w=7000.0, temp_c=50.0)
+    assert not regimes.is_steady(chunks(least), still), "powers are compared by their means"
 
 
 def test_a_ratio_compares_the_blocks_of_one_pass():

@@ -16,7 +16,7 @@ from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.slots import HostGpu
 from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers
-from gemmrepro.paper.sanitizers import NOT_RUN, SanitizerView, load_sanitizers, sanitizer_views
+from gemmrepro.paper.gates import NOT_RUN, SanitizerView, load_sanitizers, sanitizer_views
 
 LAUNCHED = "launched {}\n========= ERROR SUMMARY: 0 errors\n"
 

@@ -17,7 +17,7 @@ from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.core.loading import load_module
 from gemmrepro.core.paths import ROOT
-from gemmrepro.experiments.declarations import path_of
+from gemmrepro.experiments import path_of
 from gemmrepro.gates import scaled
 from gemmrepro.gates.gate import Case
 from gemmrepro.gates.gemm_cases import gemm_shapes

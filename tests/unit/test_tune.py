@@ -644,8 +644,8 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
     compiled_of = {listing.compiled[digest].params["tile"]: listing.compiled[digest] for digest in listing.candidates}
     assert [one.error is None for one in compiled_of.values()] == [True, True, False]
     assert "the tile is too large" in compiled_of[128].error
-    assert [compiled_of[tile].footprint.shared_bytes for tile in (32, 64)] == [128, 256]
-    assert compiled_of[32].footprint.spill_bytes == 0 and 8 <= compiled_of[32].footprint.registers <= 64
+    assert [compiled_of[tile].shared_bytes for tile in (32, 64)] == [128, 256]
+    assert compiled_of[32].spill_bytes == 0 and 8 <= compiled_of[32].registers <= 64
     assert listing.binary(compiled_of[32].digest).stat().st_size > 500
     assert not listing.binary(compiled_of[128].digest).exists()
     assert Listing.read(folder, roomy).compiled == listing.compiled

@@ -15,10 +15,9 @@ from typing import Any
 
 from gemmrepro.build import sass
 from gemmrepro.build.compilers import compiler
-from gemmrepro.build.cuobjdump import parse_constants
+from gemmrepro.build.cuobjdump import parse_advisories, parse_constants
 from gemmrepro.build.key import build_key
 from gemmrepro.build.listings import Listings, Together
-from gemmrepro.build.ptxas import parse_advisories
 from gemmrepro.build.record import Build, MachineCode, Usage
 from gemmrepro.build.source_text import source_hash
 from gemmrepro.build.toolkit import Toolkit, capability, find_toolkit, shown

@@ -25,10 +25,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gemmrepro.build import cute_dsl_trace
+from gemmrepro.build.cuobjdump import parse_ptxas
 from gemmrepro.build.cute_dsl_trace import MAP, OPTIONS, SWIZZLE
 from gemmrepro.build.fatbin import assemble, gencode
 from gemmrepro.build.listings import Listings
-from gemmrepro.build.ptxas import parse_ptxas
 from gemmrepro.build.record import Usage
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core.paths import ROOT

@@ -1,4 +1,4 @@
-"""The build key: a hash of everything that determines the machine code."""
+"""The build key: a hash of everything that determines the machine code; and records that have no more than it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gemmrepro.build.compilers import compiler
+from gemmrepro.build.record import Build
 from gemmrepro.build.source_text import source_hash
+from gemmrepro.build.toolkit import Toolkit, shown
 from gemmrepro.registry import Kernel
 
 
@@ -38,3 +40,27 @@ def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str]
     if kernel.code.ptx:
         parts["ptx"] = kernel.code.ptx
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def keyed(kernel: Kernel, toolkit: Toolkit) -> Build:
+    """The record that compiling `kernel` would give, without machine code.
+
+    What was recorded of a binary is held against its build key, and needs no more.
+
+    Raises:
+        UserError: a source, a header or a package is missing.
+    """
+    return Build(
+        kernel=kernel.id,
+        toolkit=toolkit.name,
+        toolkit_version=toolkit.version,
+        build_key=build_key(kernel, toolkit.version),
+        flags=compiler(kernel).flags(kernel),
+        sources={shown(path): source_hash(path) for path in (kernel.source_path, *kernel.header_paths)},
+        entry=kernel.code.entry,
+        advisories=(),
+        archs={},
+        variants={code.code.entry: {} for code in kernel.codes} if len(kernel.codes) > 1 else {},
+        packages=compiler(kernel).packages(kernel),
+        compiler=kernel.code.compiler,
+    )

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gemmrepro.build.cuobjdump import parse_ptxas
 from gemmrepro.build.fatbin import gencode
 from gemmrepro.build.listings import Listings
-from gemmrepro.build.ptxas import parse_ptxas
 from gemmrepro.build.record import Usage
 from gemmrepro.build.toolkit import Toolkit, relative, run, shown
 from gemmrepro.core import paths

@@ -26,7 +26,7 @@ from gemmrepro import registry
 from gemmrepro.build import cached
 from gemmrepro.build.cached import CACHE, CACHE_MB
 from gemmrepro.build.compile import Units, compile_units, inspect, together
-from gemmrepro.build.keyed import keyed
+from gemmrepro.build.key import keyed
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.architectures import COMPILED, KNOWN, number
 from gemmrepro.core.cache import Cache

@@ -1,57 +1,355 @@
 """Experiments: measurements of a family that are not sweeps, such as how far sums err.
 
-- `declarations`: what an experiment is, and which ones ``kernels/<family>/experiments.py`` declares. What a family may
-  import is handed on from there by this package.
-- `clocks`: what is checked of clocks that kernels read themselves.
+``kernels/<family>/experiments.py`` holds ``EXPERIMENTS``. Importing it needs no GPU and no CUDA package; what its
+functions need they import when they are called. An experiment is split into points, each measured as a whole, so that
+an interrupted run resumes where it stopped. Its rows are one CSV: the columns ``kernel`` and ``toolkit``, those that it
+declares, ``build_key`` and ``status``. A row belongs to one binary, or to a library, whose toolkit is "library". An
+experiment whose `device` is "cpu" needs no GPU: it runs without one, too.
+
 - `tables`: the article's tables as figures, which ``kernels/<family>/tables.py`` declares.
-- `run`: the stage that runs them on the GPU or the CPU at hand.
-- `recorded`: the stage that takes them from a recording instead.
+- `run`: the stage that runs experiments on the GPU or the CPU at hand.
+- `recorded`: the stage that takes them from a recording instead; `checked` reads one.
 - `results`: reads what either left, for verdicts, figures and report.
 """
 
-from gemmrepro.experiments.declarations import (
-    FILE,
-    RECORDINGS,
-    Clocks,
-    Column,
-    Dots,
-    Experiment,
-    Lines,
-    beside,
-    declared,
-    experiment,
-    figure_names,
-    figures,
-    fingerprint,
-    path_of,
-    source_paths,
-    with_settings,
-)
-from gemmrepro.experiments.tables import Mark, Measured, Numbers, Panel, Printed, Table, mark, quotient
+from __future__ import annotations
 
-__all__ = [
-    "FILE",
-    "RECORDINGS",
-    "Clocks",
-    "Column",
-    "Dots",
-    "Experiment",
-    "Lines",
-    "Mark",
-    "Measured",
-    "Numbers",
-    "Panel",
-    "Printed",
-    "Table",
-    "beside",
-    "declared",
-    "experiment",
-    "figure_names",
-    "figures",
-    "fingerprint",
-    "mark",
-    "path_of",
-    "quotient",
-    "source_paths",
-    "with_settings",
-]
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gemmrepro import registry
+from gemmrepro.build.source_text import source_hash
+from gemmrepro.core import paths
+from gemmrepro.core.loading import load_module
+from gemmrepro.errors import UserError
+from gemmrepro.experiments import tables
+from gemmrepro.experiments.tables import Mark as Mark
+from gemmrepro.experiments.tables import Measured as Measured
+from gemmrepro.experiments.tables import Numbers as Numbers
+from gemmrepro.experiments.tables import Panel as Panel
+from gemmrepro.experiments.tables import Printed as Printed
+from gemmrepro.experiments.tables import Table as Table
+from gemmrepro.experiments.tables import mark as mark
+from gemmrepro.experiments.tables import quotient as quotient
+
+FILE = "experiments.py"
+
+RECORDINGS = "experiments"
+"""The folder of a family's recordings that holds its experiments."""
+
+BEFORE, AFTER = ("kernel", "toolkit"), ("build_key", "status")
+"""Columns of every experiment, on either side of its own."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of an experiment's rows.
+
+    `kind` is "text", "integer" or "number"; `low` and `high` name the columns that hold the ends of its interval.
+    """
+
+    name: str
+    meaning: str
+    unit: str = ""
+    kind: str = "number"
+    low: str | None = None
+    high: str | None = None
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A figure of an experiment: column `y` against `x`, a panel for each of `panels`, a line for each of `series`.
+
+    Attributes:
+        panel: the column by which rows are divided into panels; `panels` maps its values to the panels' titles.
+        series: kernels (or libraries) with their labels, in order; several ids joined by commas are one line.
+        x_scale: "log2", "log" or "linear".
+        caption: what is drawn, in one or two sentences; where the rows come from is added.
+        zero: the text of a panel whose values are all zero, which a logarithmic axis cannot show.
+        says: the finding, for a title where the rows bear it out. Of the first series: y {first} at x {start}, {last}
+            at {end}. With `reference`: the series {name} has {factor} times its x.
+        reference: the label of a series; the finding is the other with the largest x, beyond its own, and no larger y.
+    """
+
+    name: str
+    title: str
+    x: str
+    x_label: str
+    y: str
+    y_label: str
+    panel: str
+    panels: Mapping[str, str]
+    series: Mapping[str, str]
+    caption: str = ""
+    zero: str = "no error"
+    x_scale: str = "log2"
+    says: str = ""
+    reference: str = ""
+
+
+@dataclass(frozen=True)
+class Dots:
+    """A figure of an experiment: column `x` on a logarithmic axis, one row per line, grouped into panels.
+
+    Attributes:
+        panel: the column by which rows are divided into panels; `panels` maps its values to the panels' titles,
+            from the top.
+        category: the column by which a panel's rows are divided into lines; `categories` maps its values to
+            their labels, from the top. One of the two is ``kernel``, whose values are kernels or libraries.
+        where: the cells that a row must have to be drawn, by column.
+        line: x of the vertical reference line; `line_label` is its meaning.
+        caption: what is drawn, in one or two sentences; where the rows come from is added.
+    """
+
+    name: str
+    title: str
+    x: str
+    x_label: str
+    category: str
+    categories: Mapping[str, str]
+    panels: Mapping[str, str]
+    panel: str = "kernel"
+    where: Mapping[str, Any] = field(default_factory=dict)
+    line: float = 1.0
+    line_label: str = ""
+    caption: str = ""
+
+
+TICK = 1000.0
+"""The coarsest step of the GPU's timer, in nanoseconds: %globaltimer advances every 32 ns to 1 µs (PTX ISA leaves it to
+the GPU)."""
+
+APART = 1.01
+"""How far the two medians, each of its own launch, may be apart (1.0004 on an H200)."""
+
+LOWEST = 0.1
+"""The lowest clock of an idle GPU as a share of its highest (210 of 1980 MHz on an H200)."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Which columns hold a probe's own clocks.
+
+    Attributes:
+        cycles, nanoseconds: columns of SM cycles and of nanoseconds of the GPU's timer, per step.
+        steps: the column of steps between two readings.
+    """
+
+    cycles: str
+    nanoseconds: str
+    steps: str
+
+    def complaint(self, row: Mapping[str, str], highest: float) -> str:
+        """What is wrong with the clocks of `row`, as a clause; "" if nothing is, or if a cell is empty.
+
+        Args:
+            highest: the GPU's highest SM clock in MHz; 0 if unknown.
+        """
+        cells = [row[name] for name in (self.cycles, self.nanoseconds, self.steps)]
+        if not highest or "" in cells:
+            return ""
+        cycles, nanoseconds, steps = map(float, cells)
+        if cycles <= 0 or nanoseconds <= 0 or steps <= 0:
+            return f"{self.cycles}, {self.nanoseconds} and {self.steps} must be positive"
+        clock = cycles / nanoseconds * 1e3
+        slack = APART * (1 + TICK / (nanoseconds * steps))
+        if LOWEST * highest <= clock <= slack * highest:
+            return ""
+        return (
+            f"{cycles:g} cycles in {nanoseconds:g} ns are a clock of {clock:.4g} MHz, and this GPU's is at most "
+            f"{highest:g} MHz and hardly below {LOWEST * highest:g} MHz"
+        )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A declared measurement.
+
+    Attributes:
+        question: what it asks, for the report.
+        kernels: ids of the kernels that it runs, of any family; one that is not built, failed its gate or cannot run on
+            this GPU is left out and reported.
+        libraries: what it compares them with: ids of baselines, or Python packages, followed by a dot and the way they
+            are used (``torch.compile``).
+        parameters: everything that decides what is measured, as JSON values.
+        version: incremented when the same parameters come to mean something else; older rows are then stale.
+        sources: files in the same folder that implement the measurement; rows measured with another text are stale.
+        settings: how long it measures, such as the number of samples, as JSON values. The configuration may change
+            them; rows stay comparable.
+        device: what it runs on, "gpu" or "cpu".
+        packages: required Python packages; if one is missing, nothing is run.
+        clocks: the columns of clocks that its kernels read themselves, if any; held against each other when they are
+            read from a recording.
+        follows: columns that follow from others of the same row, which they are held against when it is read from a
+            recording: functions of the row's filled cells, numbers as numbers.
+        folder: where it is declared; filled in when it is read.
+        points: the parts that it is split into, each a flat dict; takes `parameters`.
+        measure: measures one point; gets a gemmrepro.experiments.run.Context and yields rows made by its `row`.
+    """
+
+    name: str
+    title: str
+    question: str
+    kernels: tuple[str, ...]
+    columns: tuple[Column, ...]
+    points: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]]
+    measure: Callable[[Any, Mapping[str, Any]], Iterable[dict[str, Any]]]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    libraries: tuple[str, ...] = ()
+    version: int = 1
+    figures: tuple[Lines | Dots, ...] = ()
+    sources: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    device: str = "gpu"
+    packages: tuple[str, ...] = ()
+    clocks: Clocks | None = None
+    follows: Mapping[str, Callable[[Mapping[str, Any]], float]] = field(default_factory=dict)
+    folder: Path | None = None
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """The columns of its CSV."""
+        return (*BEFORE, *(column.name for column in self.columns), *AFTER)
+
+    def column(self, name: str) -> Column:
+        """Its column called `name`. Raises UserError if there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        known = ", ".join(column.name for column in self.columns)
+        raise UserError(f"the experiment {self.name} has no column '{name}'; its columns: {known}.")
+
+
+def path_of(family: str) -> Path:
+    """Where a family declares its experiments; the file need not be there."""
+    return paths.KERNELS_DIR / family / FILE
+
+
+@cache
+def _declared(path: Path) -> tuple[Experiment, ...]:
+    module = load_module(f"gemmrepro_experiments_{path.parent.name}", path)
+    names: set[str] = set()
+    for experiment in module.EXPERIMENTS:
+        where = f"{path}: experiment {experiment.name}"
+        if experiment.name in names:
+            raise UserError(f"{where} is declared twice; rename one.")
+        names.add(experiment.name)
+        _check_columns(experiment, where)
+        for source in experiment.sources:
+            if not (path.parent / source).is_file():
+                raise UserError(f"{where} names the source {source}, which is not in the same folder.")
+        for figure in experiment.figures:
+            _check_figure(experiment, figure, where)
+    return tuple(replace(experiment, folder=path.parent) for experiment in module.EXPERIMENTS)
+
+
+def _check_columns(experiment: Experiment, where: str) -> None:
+    if len(set(experiment.header)) != len(experiment.header):
+        always = ", ".join((*BEFORE, *AFTER))
+        raise UserError(f"{where} has a column twice, or one of {always}, which every experiment has.")
+    for column in experiment.columns:
+        if column.kind not in ("text", "integer", "number"):
+            raise UserError(f"{where}: column {column.name} is of kind '{column.kind}'; use text, integer or number.")
+    clocks = experiment.clocks
+    named = [end for column in experiment.columns for end in (column.low, column.high) if end]
+    for name in (*named, *((clocks.cycles, clocks.nanoseconds, clocks.steps) if clocks else ())):
+        experiment.column(name)
+    if experiment.device not in ("gpu", "cpu"):
+        raise UserError(f"{where} runs on '{experiment.device}'; use gpu or cpu.")
+    if experiment.device == "cpu" and experiment.kernels:
+        raise UserError(f"{where} needs no GPU and names kernels, which do.")
+
+
+def _check_figure(experiment: Experiment, figure: Lines | Dots, where: str) -> None:
+    if isinstance(figure, Lines):
+        names = {figure.x, figure.y, figure.panel}
+    elif (figure.panel, figure.category).count("kernel") == 1:
+        names = {figure.x, figure.panel, figure.category, *figure.where} - {"kernel"}
+    else:
+        raise UserError(f"{where}: one of panel and category of the figure {figure.name} is the kernel.")
+    for name in sorted(names):
+        experiment.column(name)
+
+
+def beside(family: str, file: str) -> Any:
+    """A fresh module from ``kernels/<family>/<file>``, one of an experiment's `sources`."""
+    path = paths.KERNELS_DIR / family / file
+    return load_module(f"gemmrepro_{family}_{path.stem}", path)
+
+
+def source_paths(experiment: Experiment) -> tuple[Path, ...]:
+    """Where its `sources` are."""
+    return tuple(experiment.folder / name for name in experiment.sources) if experiment.folder else ()
+
+
+def with_settings(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
+    """`experiment` with some of its settings replaced.
+
+    Raises:
+        UserError: it has no such setting, or the value is of another type than the default, or not positive.
+    """
+    if unknown := sorted(set(changes) - set(experiment.settings)):
+        known = ", ".join(experiment.settings) or "none"
+        raise UserError(f"the experiment {experiment.name} has no setting '{unknown[0]}'; its settings: {known}.")
+    for name, value in changes.items():
+        if not _of_its_type(value, experiment.settings[name]):
+            default = json.dumps(experiment.settings[name])
+            raise UserError(
+                f"{experiment.name}.{name} cannot be {json.dumps(value, default=str)}; give a value of the type of its "
+                f"default, {default}."
+            )
+    return replace(experiment, settings={**experiment.settings, **changes})
+
+
+def _of_its_type(value: Any, default: Any) -> bool:
+    """Whether a setting may be `value`: of the default's type, and positive where that is."""
+    if isinstance(default, list | tuple):
+        return isinstance(value, list | tuple) and all(isinstance(item, type(default[0])) for item in value)
+    if isinstance(default, bool) or isinstance(value, bool) or not isinstance(default, int | float):
+        return isinstance(value, type(default))
+    if not isinstance(value, int if isinstance(default, int) else int | float):
+        return False
+    return math.isfinite(value) and (value > 0 or (value == 0 and default == 0))
+
+
+def declared(family: str) -> tuple[Experiment, ...]:
+    """The experiments of a family, in the order of its file; none where it has no such file.
+
+    Raises:
+        UserError: a name occurs twice, or a figure or an interval names a column that is not there.
+    """
+    path = path_of(family)
+    return _declared(path) if path.is_file() else ()
+
+
+def experiment(family: str, name: str) -> Experiment:
+    """The experiment of `family` called `name`. Raises UserError if there is none."""
+    for experiment in declared(family):
+        if experiment.name == name:
+            return experiment
+    known = ", ".join(experiment.name for experiment in declared(family)) or "none"
+    raise UserError(f"family {family} has no experiment '{name}'; its experiments: {known}.")
+
+
+def figures(family: str) -> dict[str, tuple[Experiment, Lines | Dots]]:
+    """The figures of a family's experiments by name."""
+    return {figure.name: (experiment, figure) for experiment in declared(family) for figure in experiment.figures}
+
+
+def figure_names(family: str) -> tuple[str, ...]:
+    """Every figure of a family: those its registry names, those of the article's tables, those of its experiments."""
+    return (*registry.family(family).figures, *tables.declared(family), *figures(family))
+
+
+def fingerprint(experiment: Experiment) -> str:
+    """16 hex digits over name, version, parameters, columns and sources; rows with another fingerprint are stale."""
+    parts: list[Any] = [experiment.name, experiment.version, experiment.parameters, experiment.header]
+    # Without the declaring file, which also holds prose.
+    parts += [source_hash(path) for path in source_paths(experiment)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Reads recorded experiments: what is checked of them, and which rows are of today's binaries and declarations."""
+"""Reads recorded experiments: what is checked of them, and which rows are of today's binaries and experiments."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gemmrepro import experiments
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import declarations
-from gemmrepro.experiments.declarations import AFTER, BEFORE, Experiment
+from gemmrepro.experiments import AFTER, BEFORE, Experiment
 from gemmrepro.measure.columns import TEXT, number
 from gemmrepro.measure.recording import (
     RATES,
@@ -103,14 +103,14 @@ def read_checked(
     Raises:
         UserError: the recording is incomplete or corrupt.
     """
-    folder = Path(recorded) / family / declarations.RECORDINGS
+    folder = Path(recorded) / family / experiments.RECORDINGS
     table, manifest = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
     if not table.exists() and not manifest.exists():
         return [], {}
-    check_manifest(folder.parent, *(f"{declarations.RECORDINGS}/{path.name}" for path in (table, manifest)))
+    check_manifest(folder.parent, *(f"{experiments.RECORDINGS}/{path.name}" for path in (table, manifest)))
     run: dict[str, Any] = read_document(manifest, "experiment.schema.yaml")
     check_measured(run, manifest, synthetic)
-    same = run["declared"] == declarations.fingerprint(experiment)
+    same = run["declared"] == experiments.fingerprint(experiment)
     try:
         rows = read_rows(table, experiment.header)
     except UserError:

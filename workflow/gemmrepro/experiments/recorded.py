@@ -13,12 +13,12 @@ import argparse
 import sys
 from pathlib import Path
 
+from gemmrepro import experiments
 from gemmrepro.core.files import write_atomic, write_json
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import run_stage
-from gemmrepro.experiments import declarations
+from gemmrepro.experiments import Experiment
 from gemmrepro.experiments.checked import read_checked
-from gemmrepro.experiments.declarations import Experiment
 from gemmrepro.measure.recording import stale
 
 
@@ -54,7 +54,7 @@ def main() -> int:
         for name in names.split(",")
     ]
     for family, name in chosen:
-        experiment = declarations.experiment(family, name)
+        experiment = experiments.experiment(family, name)
         count, outdated = bring(family, experiment, arguments.recorded, arguments.build, arguments.out / family)
         rows = f"{count} rows" if count else "never recorded there; record it with workflow/scripts/record"
         if outdated:

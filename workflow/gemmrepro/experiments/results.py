@@ -13,12 +13,12 @@ from typing import Any
 
 import pandas as pd
 
+from gemmrepro import experiments
 from gemmrepro.core.cpu_info import in_words
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import LIBRARY, TOOLKIT_ORDER
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import declarations
-from gemmrepro.experiments.declarations import AFTER, BEFORE, Experiment
+from gemmrepro.experiments import AFTER, BEFORE, Experiment
 from gemmrepro.measure.columns import number
 from gemmrepro.measure.rows import is_current, select
 
@@ -116,7 +116,7 @@ def load(folder: Path | str | None, family: str) -> dict[str, Results]:
         UserError: a file is there but is not what it should be.
     """
     results = {}
-    for experiment in declarations.declared(family):
+    for experiment in experiments.declared(family):
         if folder is None:
             results[experiment.name] = nothing(experiment)
             continue

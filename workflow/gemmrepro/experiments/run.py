@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro import registry
+from gemmrepro import experiments, registry
 from gemmrepro.build import record
 from gemmrepro.core import cpu_info
 from gemmrepro.core.files import read_json, write_atomic, write_json
@@ -36,8 +36,7 @@ from gemmrepro.core.names import LIBRARY, TOOLKITS
 from gemmrepro.core.provenance import git_commit, libraries
 from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import GIB, UserError, run_stage, shortage
-from gemmrepro.experiments import declarations
-from gemmrepro.experiments.declarations import Experiment
+from gemmrepro.experiments import Experiment
 from gemmrepro.gpu import baselines, cublas, lock
 from gemmrepro.gpu.device import Session, open_gpu
 from gemmrepro.gpu.loaded import Loaded
@@ -224,31 +223,6 @@ def entry_name(experiment: Experiment, point: Mapping[str, Any]) -> str:
     return f"{experiment.name}.{re.sub(r'[^A-Za-z0-9.]+', '-', text)[:60]}.{digest}"
 
 
-def machine_of(session: Session | None) -> dict[str, str]:
-    """The machine that a journal's points belong to: card and driver, or CPU."""
-    if session is None:
-        return {"gpu": cpu_info.describe()["name"], "driver": "no GPU"}
-    return session.gpu.machine
-
-
-@dataclass(frozen=True)
-class PointResult:
-    """The rows of one point, and the subjects that have none."""
-
-    rows: list[dict[str, Any]]
-    left_out: list[Skipped]
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> PointResult:
-        """From a journal's entry."""
-        return cls(document["rows"], [Skipped(**entry) for entry in document.get("left_out", ())])
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The journal entry."""
-        return {"rows": self.rows, "left_out": [asdict(entry) for entry in self.left_out]}
-
-
 def lines_of(left_out: Iterable[Skipped]) -> list[str]:
     """A line for each reason, with at most three of the subjects that it holds for."""
     subjects: dict[str, list[str]] = {}
@@ -279,10 +253,10 @@ def run(
     for entry in gathered.skipped:
         say(f"{experiment.name}: not run: {entry.kernel} {entry.toolkit}: {entry.reason}")
     context = Context(session, experiment, gathered.loaded, gathered.versions)
-    machine = machine_of(session)
+    machine = session.gpu.machine if session else {"gpu": cpu_info.describe()["name"], "driver": "no GPU"}
     entries, identity = Journal(journal, machine, say), identity_of(family, context, machine)
     points = list(experiment.points(experiment.parameters)) if context.subjects else []
-    results: list[PointResult] = []
+    documents: list[Mapping[str, Any]] = []
     for number, point in enumerate(points, 1):
         name = entry_name(experiment, point)
         document = entries.get(name, identity)
@@ -290,54 +264,58 @@ def run(
             if deadline is not None and time.monotonic() > deadline:
                 return False
             start = time.monotonic()
-            result, lacking = if_it_fits(context, point)
+            document, lacking = if_it_fits(context, point)
             if not lacking:  # there may be more memory another time
-                entries.put(name, identity, result.document)
-            place = " ".join(f"{key} {value}" for key, value in point.items())
-            say(f"{experiment.name} [{number}/{len(points)}] {place}: {time.monotonic() - start:.2f} s")
-        else:
-            result = PointResult.of(document)
-        results.append(result)
-    for line in lines_of(entry for result in results for entry in result.left_out):
+                entries.put(name, identity, document)
+            say(f"{experiment.name} [{number}/{len(points)}] {_place(point)}: {time.monotonic() - start:.2f} s")
+        documents.append(document)
+    left_out = [Skipped(**entry) for document in documents for entry in document.get("left_out", ())]
+    for line in lines_of(left_out):
         say(f"{experiment.name}: left out: {line}")
-    rows = [row for result in results for row in result.rows]
-    skipped = [*gathered.skipped, *(entry for result in results for entry in result.left_out)]
+    rows = [row for document in documents for row in document["rows"]]
     write_atomic(Path(out) / f"{experiment.name}.csv", csv_text(rows, experiment.header))
-    write_json(Path(out) / f"{experiment.name}.json", manifest(session, family, experiment, gathered, skipped, build))
+    run_json = manifest(session, family, experiment, gathered, [*gathered.skipped, *left_out], build)
+    write_json(Path(out) / f"{experiment.name}.json", run_json)
     return True
 
 
-def if_it_fits(context: Context, point: Mapping[str, Any]) -> tuple[PointResult, bool]:
-    """Measure one point, and whether there was no memory for it: then no subject has a row, for that reason."""
+def _place(point: Mapping[str, Any]) -> str:
+    return " ".join(f"{key} {value}" for key, value in point.items())
+
+
+def if_it_fits(context: Context, point: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Measure one point as a whole: its journal entry, and whether there was no memory for it.
+
+    Without memory no subject has a row, for that reason.
+    """
+    context.left_out.clear()
     try:
-        return measure(context, point), False
+        rows = list(context.experiment.measure(context, point))
+        if context.session is not None:
+            context.session.sync()
+        return _entry(rows, context.left_out), False
     except Exception as error:
         reason = shortage(error)
         if not reason:
             raise
     if context.session is not None:  # what failed is free again
         reason += f", {context.session.free_bytes() / GIB:.1f} GiB are free"
-    place = " ".join(f"{key} {value}" for key, value in point.items())
-    left_out = [Skipped(subject.kernel, subject.toolkit, f"{place}: {reason}") for subject in context.subjects]
-    return PointResult([], left_out), True
+    reason = f"{_place(point)}: {reason}"
+    return _entry([], [Skipped(subject.kernel, subject.toolkit, reason) for subject in context.subjects]), True
 
 
-def measure(context: Context, point: Mapping[str, Any]) -> PointResult:
-    """Measure one point as a whole."""
-    context.left_out.clear()
-    rows = list(context.experiment.measure(context, point))
-    if context.session is not None:
-        context.session.sync()
-    return PointResult(rows, list(context.left_out))
+def _entry(rows: list[dict[str, Any]], left_out: Iterable[Skipped]) -> dict[str, Any]:
+    """The journal entry of a point: its rows, and the subjects that have none."""
+    return {"rows": rows, "left_out": [asdict(entry) for entry in left_out]}
 
 
 def identity_of(family: str, context: Context, machine: Mapping[str, str]) -> dict[str, Any]:
     """All that must be the same for a point of the journal to count."""
     return {
         **machine,
-        "declared": declarations.fingerprint(context.experiment),
+        "declared": experiments.fingerprint(context.experiment),
         "settings": context.settings,
-        "source": hashlib.sha256(declarations.path_of(family).read_bytes()).hexdigest(),
+        "source": hashlib.sha256(experiments.path_of(family).read_bytes()).hexdigest(),
         "runs": run_keys(context.subjects),
     }
 
@@ -357,7 +335,7 @@ def manifest(
         "source": "live",
         "family": family,
         "experiment": experiment.name,
-        "declared": declarations.fingerprint(experiment),
+        "declared": experiments.fingerprint(experiment),
         "run_keys": run_keys(gathered.loaded),
         "version": experiment.version,
         "parameters": experiment.parameters,
@@ -382,11 +360,11 @@ def select(family: str, names: str | None, settings: Mapping[str, Any]) -> list[
         settings: settings that override the declared ones, by experiment.
     """
     selected = (
-        declarations.declared(family)
+        experiments.declared(family)
         if names is None
-        else [declarations.experiment(family, name) for name in names.split(",")]
+        else [experiments.experiment(family, name) for name in names.split(",")]
     )
-    return [declarations.with_settings(experiment, settings.get(experiment.name, {})) for experiment in selected]
+    return [experiments.with_settings(experiment, settings.get(experiment.name, {})) for experiment in selected]
 
 
 def _arguments() -> argparse.Namespace:

@@ -1,9 +1,9 @@
-"""Times kernels on the GPU, or takes their rows from a recording.
+"""Times kernels on the GPU: in turn with their baselines (a sweep), sustained, and in bursts.
 
-- `sweep` is the stage: `prepare` opens the GPU and `plan` lists the points, `rounds` times them, `results` writes them.
-  `workspace` holds operands, `binaries` loads kernels, `records` describes the journal.
-- `recorded`, `recording`: rows of a committed recording, checked against today's binaries.
-- `columns`, `rows`: the columns of the tables, and how later stages read them.
-- `counters`, `profiler`: hardware counters through CUPTI.
-- `just_in_time`, `compilations`, `compilation_check`: cuTile compiled just in time against ahead of time.
+- `sweep` and `sweep_regimes` are the stages: `prepare` opens the GPU and `plan` lists the points, `rounds` and `passes`
+  time them, `results` writes a sweep's files. `workspace` holds operands and judges results, `records` is the journal.
+- `regimes`: when a GPU counts as hot, steady or rested, and one block of either regime.
+- `columns`, `derived`, `rows`: the columns of the tables, how a row follows from samples, and how later stages read it.
+- `recording`: reads and marks recorded files; `gemmrepro.recordings` checks them.
+- `profiler`: hardware counters through CUPTI. `just_in_time`: cuTile compiled just in time against ahead of time.
 """

@@ -24,8 +24,8 @@ from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row, first_wrong, schema, typed
-from gemmrepro.measure.subjects import kernels_behind
 from gemmrepro.operations import Shape
+from gemmrepro.registry import Kernel
 from gemmrepro.registry.keys import run_key
 
 SUMMARY, SAMPLES, RUN, COUNTERS = FILES = ("summary.csv", "samples.parquet", "run.json", "counters.csv")
@@ -182,12 +182,33 @@ class CurrentKeys:
         return None if key is None else self._run_key(kernel, key, shape)
 
 
+def kernels_behind(family: str, row: Mapping[str, str]) -> list[Kernel]:
+    """The kernel of a row; of a library's, those of the family that are compared with it on these types.
+
+    Empty if the family declares no such kernel or library any more, or declares it with other types, slices, toolkits
+    or another baseline: such a row belongs to nothing that is built today.
+    """
+    kernels = [kernel for kernel in registry.kernels(family) if kernel.compute.dtype_in == row["dtype"]]
+    if row["toolkit"] == LIBRARY:
+        alike = row["d"] == "" and row["baseline"] in ("", row["kernel"])
+        return [kernel for kernel in kernels if alike and kernel.timing.baseline == row["kernel"]]
+    d_of = {kernel.id: "" if kernel.compute.d is None else str(kernel.compute.d) for kernel in kernels}
+    return [
+        kernel
+        for kernel in kernels
+        if kernel.id == row["kernel"]
+        and row["toolkit"] in kernel.platform.toolkits
+        and row["d"] == d_of[kernel.id]
+        and row["baseline"] == (kernel.timing.baseline or "")
+    ]
+
+
 def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]:
     """Rows of a summary or of counters with their status set.
 
     A row is "current" if its run key is today's: the same binary, launched identically on the same shape. Otherwise it
     is "stale", also if that toolkit was not built, and so is a row of a summary that belongs to no kernel as it is
-    declared (`subjects.kernels_behind`). Rows of libraries have no build.
+    declared (`kernels_behind`). Rows of libraries have no build.
     """
     keys = CurrentKeys(build)
 

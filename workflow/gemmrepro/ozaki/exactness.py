@@ -10,17 +10,18 @@ FP64 sum and reset every TILE_K steps, k is TILE_K. A tile loop by itself drains
 
 For beta_a = beta_b this is the article's rho: with t = 24, rho = ceil(53 - (24 - log2 k) / 2), and beta = 53 - rho.
 The least rho that the format allows is 53 - m2. Everything here is in integers: no rounded logarithm decides.
+
+The article's case for bf16 is that 16 + log2(128) = 23 <= 24 bits are exact and fp16's 22 + 7 = 29 are not. Both sums
+are right, and two steps are missing. They hold for an accumulator that sees 128 products; one that runs over the inner
+dimension is exact for bf16 up to k = 256 only. And fp16 need not be filled: with the 8 bits that rho leaves it at
+k = 128 it is as good as bf16, slice for slice. What speaks against fp8 is 4 or 3 bits per slice, which mean four to
+seven times the pairs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
-
 from gemmrepro.errors import UserError
-from gemmrepro.ozaki.arrays import namespace
-from gemmrepro.ozaki.formats import FORMATS, Format
-from gemmrepro.ozaki.splitting import Slice
+from gemmrepro.ozaki.formats import Format
 
 MANTISSA = 53
 FP32_BITS = 24
@@ -56,69 +57,3 @@ def is_exact(k: int, bits_a: int, bits_b: int, accumulator: int = FP32_BITS) -> 
 def longest_exact(bits_a: int, bits_b: int, accumulator: int = FP32_BITS) -> int:
     """The largest k for which `is_exact` holds; 0 if not even one product fits."""
     return (1 << accumulator) >> (bits_a + bits_b)
-
-
-def exact_for(a: Slice, b: Slice, accumulator: int = FP32_BITS, k_block: int | None = None) -> bool:
-    """Whether *these* digits are summed exactly: max (|D_a||D_b|) <= 2^accumulator, over each block of k.
-
-    Weaker than `is_exact`, which covers all digits of that width: random digits stay far below the worst case.
-    Sufficient for every order of summation, but not necessary for a particular one.
-    """
-    k = a.digits.shape[1]
-    xp = namespace(a.digits)
-    for start in range(0, k, k_block or max(k, 1)):
-        block = slice(start, start + (k_block or k))
-        if float((xp.abs(a.digits[:, block]) @ xp.abs(b.digits[block])).max()) > 2.0**accumulator:
-            return False
-    return True
-
-
-@dataclass(frozen=True)
-class Width:
-    """The article's argument applied to one format.
-
-    Attributes:
-        bits: bits that a sum of `tile_k` products of full-width slices needs: 2 m2 + ceil(log2 tile_k).
-        exact_tile: whether that fits the accumulator.
-        longest: the largest k for which full-width slices are exact; above it an accumulator that is not emptied
-            may round.
-        beta_tile: bits per slice that are exact if the accumulator is emptied every `tile_k` steps.
-        beta_whole: bits per slice that are exact over the whole inner dimension.
-    """
-
-    format: str
-    bits: int
-    exact_tile: bool
-    longest: int
-    beta_tile: int
-    beta_whole: int
-
-
-def article_argument(k: int, tile_k: int = 128, accumulator: int = FP32_BITS) -> list[Width]:
-    """The article's case for bf16 over fp16 and fp8, evaluated for every format.
-
-    It says: 16 + log2(128) = 23 <= 24 bits, so bf16 is exact, and 22 + 7 = 29 > 24, so fp16 is not. Both sums are
-    right, and two steps are missing. (1) They hold for an accumulator that sees 128 products. One that runs over the
-    inner dimension is exact for bf16 up to k = 256 only; beyond, the slices must be narrower than the format (rho does
-    that) or the accumulator must be emptied. (2) fp16 need not be filled: with the 8 bits that rho leaves it at
-    k = 128 it is exactly as good as bf16, slice for slice, since both take `beta_tile` bits. What speaks for bf16 over
-    fp16 is not in this argument; what speaks against fp8 is: 4 or 3 bits per slice mean four to seven times the pairs.
-    """
-    return [
-        Width(
-            fmt.name,
-            2 * fmt.significant + (tile_k - 1).bit_length(),
-            is_exact(tile_k, fmt.significant, fmt.significant, accumulator),
-            longest_exact(fmt.significant, fmt.significant, accumulator),
-            min(exact_bits(tile_k, accumulator), fmt.significant),
-            min(exact_bits(k, accumulator), fmt.significant),
-        )
-        for fmt in FORMATS.values()
-    ]
-
-
-def digit_bits(digits: Any) -> int:
-    """The least beta with |digits| <= 2^beta; 0 if all are zero."""
-    xp = namespace(digits)
-    largest = int(xp.abs(digits).max()) if digits.size else 0
-    return max(largest - 1, 0).bit_length()

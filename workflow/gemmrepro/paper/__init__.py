@@ -1,7 +1,9 @@
 """Writes the report, ``reports/index.html``, from verdicts, rows, gates and figures.
 
-- `page` renders the template from `inputs`; `machine`, `limits` and `locks` fill its general sections.
-- `family` and `kernel` make the sections of each family, with `table`, `rows`, `evidence`, `gates`, `machine_code`,
-  `claims` and `experiments`; `text` formats numbers.
-- `figure_views` and `inline_svg` embed the figures. `findings` renders a family's prose.
+- `page` renders the templates from `inputs`; `claims`, `machine`, `limits`, `regimes`, `gpus` and `references` fill its
+  general sections.
+- `family` and `kernel` make the pages of families and kernels, with `table`, `rows`, `step`, `gates`, `machine_code`
+  and `experiments`; `text` formats numbers, `provenance` finds the row behind a number.
+- `figure_views` embeds the figures. `findings` renders a family's prose.
+- `exports` holds the data for programs; `bundle` and `policy` make a folder of the pages, `archive` a ZIP file.
 """

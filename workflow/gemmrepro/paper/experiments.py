@@ -1,18 +1,17 @@
-"""An experiment's entry in its family's section."""
+"""An experiment's section of its family's page."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY, SNAKEMAKE
 from gemmrepro.core.text import listed
-from gemmrepro.experiments import Column
-from gemmrepro.experiments.declarations import path_of
+from gemmrepro.experiments import Column, path_of
 from gemmrepro.experiments.results import Results
 from gemmrepro.paper.claims import experiment_anchor, experiment_row_anchor
 from gemmrepro.paper.inputs import Inputs
@@ -22,18 +21,8 @@ NAMED = 4
 """How many kernels are named that were left out for one reason."""
 
 
-@dataclass(frozen=True)
-class ColumnView:
-    """A column of an experiment's rows."""
-
-    name: str
-    meaning: str
-    numeric: bool
-
-
-@dataclass(frozen=True)
-class ExperimentRow:
-    """A row as text; `known` if the page has a section for its kernel."""
+class ExperimentRow(NamedTuple):
+    """A row as text; `known` if the report has a page for its kernel."""
 
     anchor: str
     kernel: str
@@ -43,64 +32,39 @@ class ExperimentRow:
 
 
 @dataclass(frozen=True)
-class SkippedView:
-    """What did not run, one kernel or several, and why."""
-
-    kernel: str
-    toolkit: str
-    reason: str
-
-    @classmethod
-    def of(cls, entry: Mapping[str, Any]) -> SkippedView:
-        """From an entry of run.json."""
-        return cls(str(entry.get("kernel")), str(entry.get("toolkit")), str(entry.get("reason")))
-
-    @classmethod
-    def grouped(cls, entries: Iterable[Mapping[str, Any]]) -> tuple[SkippedView, ...]:
-        """From entries of run.json, those of one reason as one; of more than NAMED kernels it names the first."""
-        kernels: dict[tuple[str, str], dict[str, None]] = {}
-        for one in map(cls.of, entries):
-            kernels.setdefault((one.toolkit, one.reason), {})[one.kernel] = None
-        return tuple(cls(_some([*names]), toolkit, reason) for (toolkit, reason), names in kernels.items())
-
-
-@dataclass(frozen=True)
 class ExperimentView:
-    """An experiment: its question, where it ran, and its rows by one toolkit, out of `total`.
+    """An experiment: its `results`, those of its rows that are shown, and what did not run.
 
-    `link` leads to all rows as CSV, `source_link` to the program that runs it.
+    `skipped` has kernels, toolkit and reason; `link` leads to all rows as CSV, `source_link` to the program that runs
+    it.
     """
 
-    name: str
     anchor: str
-    title: str
-    question: str
-    columns: tuple[ColumnView, ...]
+    results: Results
     rows: tuple[ExperimentRow, ...]
-    total: int
-    stale: int
-    toolkit: str | None
-    source: str
-    machine: str | None
-    on_cpu: bool
-    date: str
-    skipped: tuple[SkippedView, ...]
+    skipped: Sequence[tuple[str, str, str]]
     link: str | None
     command: str
     source_link: str | None = None
 
+    @property
+    def title(self) -> str:
+        return self.results.experiment.title
+
+    @property
+    def date(self) -> str:
+        """The day of its measurement."""
+        return str(self.results.run.get("date") or "")[:10]
+
 
 def experiment_view(family: str, results: Results, inputs: Inputs) -> ExperimentView:
-    """An experiment of a family."""
+    """An experiment of a family, its rows by the toolkit that represents it."""
     experiment = results.experiment
     shown = results.rows[(results.rows["toolkit"] == results.toolkit) | (results.rows["toolkit"] == LIBRARY)]
     known = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
     return ExperimentView(
-        name=experiment.name,
         anchor=experiment_anchor(family, experiment.name),
-        title=experiment.title,
-        question=experiment.question,
-        columns=tuple(ColumnView(column.name, column.meaning, column.kind != "text") for column in experiment.columns),
+        results=results,
         rows=tuple(
             ExperimentRow(
                 anchor=experiment_row_anchor(family, experiment.name, place),
@@ -111,18 +75,19 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> Experiment
             )
             for place, row in shown.iterrows()
         ),
-        total=len(results.rows),
-        stale=results.stale,
-        toolkit=results.toolkit,
-        source=results.source,
-        machine=results.machine,
-        on_cpu=experiment.device == "cpu",
-        date=str(results.run.get("date") or "")[:10],
-        skipped=SkippedView.grouped(results.run.get("skipped") or []),
+        skipped=_skipped(results.run.get("skipped") or []),
         link=inputs.files.add(results.path, f"data/experiments/{family}/{experiment.name}.csv"),
         command=experiment_command(family, results),
         source_link=inputs.files.add(path_of(family), f"data/sources/{family}/{path_of(family).name}"),
     )
+
+
+def _skipped(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """Kernels, toolkit and reason of what did not run, from run.json; those of one reason together, NAMED by name."""
+    kernels: dict[tuple[str, str], dict[str, None]] = {}
+    for entry in entries:
+        kernels.setdefault((entry["toolkit"], entry["reason"]), {})[entry["kernel"]] = None
+    return [(_some([*names]), toolkit, reason) for (toolkit, reason), names in kernels.items()]
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,10 +1,11 @@
-"""One family's section of the report."""
+"""The pages of families, and of the baselines that they time."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
@@ -20,29 +21,27 @@ from gemmrepro.paper.findings import Findings
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.kernel import KernelView, kernel_view
 from gemmrepro.paper.machine import Runnable, runnable
-from gemmrepro.paper.rows import RowView, row_view, samples_by_row
+from gemmrepro.paper.rows import RowView, row_view, samples_by_row, times_of
 from gemmrepro.paper.table import TableView, table_view
 from gemmrepro.paper.text import anchor
 from gemmrepro.registry.ladders import level_name
 
 
 @dataclass(frozen=True)
-class NamedRow:
-    """A summary row under its level's name; `known` if the page has a section for its kernel."""
-
-    name: str
-    known: bool
-    row: RowView
-
-
-@dataclass(frozen=True)
 class FamilyView:
     """A family's results.
 
-    `timed` is false of a family whose kernels only experiments run; `source` is ``live``, ``recorded`` or ``none``;
-    `stale` counts stale rows, `claims` the family's claims, `statements` those that an article states, less
-    those that others cover, and `counts` the latter by verdict. A family of which nothing was measured has no
-    figures; `command` measures it. `runnable` counts its kernels by what the GPU lacks for them.
+    Attributes:
+        timed: false of a family whose kernels only experiments run.
+        source: ``live``, ``recorded`` or ``none``.
+        claims, statements: how many claims are about it, and how many of them an article states, less those that
+            others cover; `counts` holds the latter by verdict.
+        figures: none of a family of which nothing was measured.
+        rows: how many rows of its sweep there are; `own_rows` are those of its kernels, with their levels' names.
+        stale: how many rows are stale.
+        links: the files of its sweep by name, `alone_links` those of its regimes.
+        runnable: its kernels counted by what the GPU lacks for them.
+        run: the sweep's run.json.
     """
 
     name: str
@@ -53,22 +52,19 @@ class FamilyView:
     timed: bool
     source: str
     gpu: str | None
-    date: str
     claims: int
     statements: int
     counts: Mapping[str, int]
-    figures: tuple[FigureView, ...]
-    experiments: tuple[ExperimentView, ...]
+    figures: Sequence[FigureView]
+    experiments: Sequence[ExperimentView]
     findings: Findings | None
     table: TableView
-    rows: tuple[NamedRow, ...]
+    rows: int
+    own_rows: Sequence[tuple[str, RowView]]
     stale: int
     has_counters: bool
-    kernels: tuple[KernelView, ...]
-    summary_link: str | None
-    counters_link: str | None
-    samples_link: str | None
-    run_link: str | None
+    kernels: Sequence[KernelView]
+    links: Mapping[str, str]
     alone_links: Mapping[str, str]
     runnable: Runnable
     run: Mapping[str, Any]
@@ -76,7 +72,12 @@ class FamilyView:
     @property
     def unmeasured(self) -> bool:
         """Whether its kernels are timed, and neither rows nor results of experiments are there."""
-        return _unmeasured(self.timed, self.rows, self.experiments)
+        return self.timed and not self.rows and not any(len(each.results.rows) for each in self.experiments)
+
+    @property
+    def date(self) -> str:
+        """The day of its measurement."""
+        return str(self.run.get("date") or "")[:10]
 
     @property
     def rounds(self) -> int | None:
@@ -85,82 +86,82 @@ class FamilyView:
 
     @property
     def command(self) -> str:
+        """The command that measures it."""
         return f"{SNAKEMAKE} --config measure=live --force results/measure/{self.name}/summary.csv"
 
 
-def _unmeasured(timed: bool, rows: Sequence[NamedRow], experiments: Sequence[ExperimentView]) -> bool:
-    return timed and not rows and not any(each.total for each in experiments)
-
-
 def family_view(name: str, inputs: Inputs) -> FamilyView:
-    """A family's section of the paper."""
+    """A family's page."""
     family = registry.family(name)
     measured = inputs.measured[name]
     samples = samples_by_row(measured)
-    experiments = inputs.experiments.get(name, {})
     claims = [claim for claim in inputs.verdicts.claims if claim.family == name]
     verdicts = Counter(claim.verdict for claim in claims if claim.register == ARTICLE)
-    summary = inputs.measure_dir / name / "summary.csv"
-    counters = summary.with_name("counters.csv")
-    timed, rows = any(kernel.timing.timed for kernel in registry.kernels(name)), _all_rows(name, inputs)
-    views = tuple(experiment_view(name, results, inputs) for results in experiments.values())
-    told = not _unmeasured(timed, rows, views)
+    kernels = registry.kernels(name)
+    has_regimes = name in inputs.regimes and not inputs.regimes[name].summary.empty
     return FamilyView(
         name=name,
         anchor=anchor(name),
         title=family.title,
         summary=family.summary,
         article=family.article,
-        timed=timed,
+        timed=any(kernel.timing.timed for kernel in kernels),
         source=measured.source,
         gpu=measured.gpu,
-        date=str(measured.run.get("date") or "")[:10],
         claims=len(claims),
         statements=verdicts.total() - verdicts[COVERED],
         counts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict != COVERED},
-        figures=tuple(inputs.figures.get(name, ())) if told else (),
-        experiments=views,
+        figures=inputs.figures.get(name, ()),
+        experiments=[experiment_view(name, results, inputs) for results in inputs.experiments.get(name, {}).values()],
         findings=findings.render(name, inputs.rows.by_id),
         table=table_view(family, measured, Accuracies.of(inputs.experiments), inputs.ceilings),
-        rows=rows,
+        rows=len(measured.summary),
+        own_rows=_own_rows(name, inputs),
         stale=int((measured.summary["status"] == "stale").sum()),
         has_counters=len(measured.counters) > 0,
-        kernels=tuple(kernel_view(kernel, inputs, samples) for kernel in registry.kernels(name)),
-        summary_link=inputs.files.add(summary, f"data/{name}/summary.csv"),
-        counters_link=inputs.files.add(counters, f"data/{name}/counters.csv"),
-        samples_link=inputs.files.add(measured.samples_path, f"data/{name}/samples.parquet"),
-        run_link=inputs.files.add(summary.with_name("run.json"), f"data/{name}/run.json"),
-        alone_links=_alone_links(name, inputs),
+        kernels=[kernel_view(kernel, inputs, samples) for kernel in kernels],
+        links=_links(inputs, inputs.measure_dir, ("summary.csv", "samples.parquet", "counters.csv", "run.json"), name),
+        alone_links=_links(inputs, inputs.regimes_dir or Path(), REGIME_FILES if has_regimes else (), name, "regimes/"),
         runnable=runnable([name], inputs.measured.values()),
         run=measured.run,
     )
 
 
-def _alone_links(name: str, inputs: Inputs) -> dict[str, str]:
-    """The places of the files of its regimes by their names, if it has rows there."""
-    if inputs.regimes_dir is None or name not in inputs.regimes or inputs.regimes[name].summary.empty:
-        return {}
-    added = {
-        file: inputs.files.add(inputs.regimes_dir / name / file, f"data/{name}/regimes/{file}") for file in REGIME_FILES
-    }
+def _links(inputs: Inputs, folder: Path, files: Sequence[str], family: str, within: str = "") -> dict[str, str]:
+    """The places in the report of those of a family's `files` in `folder` that are there, by their names."""
+    added = {file: inputs.files.add(folder / family / file, f"data/{family}/{within}{file}") for file in files}
     return {file: place for file, place in added.items() if place}
 
 
-def _all_rows(family: str, inputs: Inputs) -> tuple[NamedRow, ...]:
+def _own_rows(family: str, inputs: Inputs) -> list[tuple[str, RowView]]:
+    """The rows of the family's kernels, each with its level's name."""
     kernels = {kernel.id: kernel for kernel in registry.kernels(family)}
     rows = inputs.measured[family].summary
+    rows = rows[rows["kernel"].isin(kernels)]
     rows = rows.sort_values(["m", "n", "k", "dtype", "cache", "toolkit"], kind="stable")
-    return tuple(
-        NamedRow(
-            _row_name(kernels.get(row["kernel"]), row),
-            row["kernel"] in kernels,
-            row_view(row, ceilings=inputs.ceilings),
-        )
-        for _, row in rows.iterrows()
-    )
+    return [(level_name(kernels[row["kernel"]]), row_view(row, ceilings=inputs.ceilings)) for _, row in rows.iterrows()]
 
 
-def _row_name(kernel: registry.Kernel | None, row: Mapping[str, Any]) -> str:
-    if kernel is None:
-        return "cuBLAS" if str(row["kernel"]).startswith("cublas") else str(row["kernel"])
-    return level_name(kernel)
+@dataclass(frozen=True)
+class BaselineRows:
+    """What one family timed of a baseline; `ran` pairs a size or type with the GPU kernel that was launched."""
+
+    family: str
+    rows: Sequence[RowView]
+    ran: Sequence[tuple[str, str]]
+
+
+def baseline_pages(inputs: Inputs) -> dict[str, list[BaselineRows]]:
+    """The rows of every baseline by its name, in each family that timed it."""
+    kernels = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
+    pages: dict[str, list[BaselineRows]] = {}
+    for family, measured in inputs.measured.items():
+        summary = measured.summary[~measured.summary["kernel"].isin(kernels)]
+        samples = samples_by_row(measured) if len(summary) else {}
+        ran = sorted((measured.run.get("baseline_kernels") or {}).items())
+        for name, rows in summary.groupby("kernel", sort=True):
+            rows = rows.sort_values(["dtype", "m", "n", "k", "cache", "toolkit"], kind="stable")
+            views = [row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()]
+            launched = [(call, str(kernel)) for call, kernel in ran if call.split()[0] == name]
+            pages.setdefault(str(name), []).append(BaselineRows(family, views, launched))
+    return dict(sorted(pages.items()))

@@ -7,10 +7,12 @@ takes of the regimes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core.names import TOOLKIT_ORDER
@@ -47,100 +49,67 @@ class ClaimLine:
         return len({each.verdict for each in self.on if each and each.verdict != "not measured"}) > 1
 
 
-@dataclass(frozen=True)
-class Level:
-    """How fast a kernel is on one GPU: relative to its baseline there, and as a share of the ceiling measured there."""
+class Level(NamedTuple):
+    """A kernel's speed on one GPU: relative to its baseline there, and as a share of the ceiling measured there."""
 
-    ratio: float | None
+    ratio: float
     share: float | None
 
 
-@dataclass(frozen=True)
-class KernelLine:
+class KernelLine(NamedTuple):
     """One kernel at the largest size that all GPUs that ran it have in common, on each GPU.
 
     `cache` is "warm" unless most of these GPUs timed the kernel with a cold cache alone.
     """
 
-    family: str
-    kernel: str
-    rung: str
-    dtype: str
+    kernel: registry.Kernel
     cache: str
     n: int
     on: tuple[Level | None, ...]
 
 
-@dataclass(frozen=True)
-class CardLine:
-    """A row of the regimes on each card of a model: medians in µs, ratios, and how far the times are apart.
-
-    None is a card without the row; at least two have it.
-    """
-
-    family: str
-    kernel: str
-    n: str
-    regime: str
-    times: tuple[float | None, ...]
-    ratios: tuple[float | None, ...]
-
-    @property
-    def apart(self) -> float:
-        known = [time for time in self.times if time is not None]
-        return max(known) / min(known) - 1
-
-
-@dataclass(frozen=True)
-class Cards:
+class Cards(NamedTuple):
     """The cards of one model that have taken a family's regimes.
 
     Attributes:
-        count: how many they are.
         spread: how far their times are apart, in sentences.
+        rows: of the regimes, as run.json has them: a `point` with its `times_us` and `ratios` on each card, at least
+            two of them, None where a card has none. `apart` is how far its times are apart.
     """
 
-    family: str
-    count: int
-    lines: tuple[CardLine, ...]
     spread: str
+    rows: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class SideBySide:
-    """What the page of GPUs shows; `cards` are numbered, since their hashes tell a reader nothing."""
+    """The contents of the page of GPUs; `cards` by family, numbered, since their hashes tell a reader nothing."""
 
-    names: tuple[str, ...]
-    claims: tuple[ClaimLine, ...]
-    kernels: tuple[KernelLine, ...]
-    cards: tuple[Cards, ...]
-
-    @property
-    def several(self) -> bool:
-        """Whether there is more than one GPU."""
-        return len(self.names) > 1
-
-
-def read_others(folders: Sequence[Path], families: Sequence[str]) -> list[Gpu]:
-    """The other GPUs, each from its folder. Raises UserError if one is corrupt."""
-    found = []
-    for folder in folders:
-        measured = {name: load(folder / "measure", name) for name in families}
-        verdicts = read_verdicts(folder / VERDICTS)
-        found.append(Gpu(verdicts.gpu or folder.name, measured, verdicts))
-    return found
+    names: Sequence[str]
+    claims: Sequence[ClaimLine]
+    kernels: Sequence[KernelLine]
+    cards: Mapping[str, Cards]
 
 
 def side_by_side(own: Gpu, others: Sequence[Gpu], regimes: Mapping[str, Regimes]) -> SideBySide:
     """The report's own GPU beside the others, and the cards of its takes."""
     gpus = [own, *others]
-    several = len(gpus) > 1
     return SideBySide(
-        names=tuple(gpu.name for gpu in gpus),
-        claims=tuple(_claims(gpus)) if several else (),
-        kernels=tuple(_kernels(gpus)) if several else (),
-        cards=tuple(_cards(regimes)),
+        names=[gpu.name for gpu in gpus],
+        claims=_claims(gpus) if others else (),
+        kernels=[*_kernels(gpus)] if others else (),
+        cards={family: cards for family, takes in regimes.items() if (cards := _cards(takes)).rows},
     )
+
+
+def read_others(folders: Sequence[Path], families: Sequence[str]) -> list[Gpu]:
+    """The other GPUs, each from its folder. Raises UserError if one is corrupt."""
+    gpus = []
+    for folder in folders:
+        verdicts = read_verdicts(folder / VERDICTS)
+        measured = {name: load(folder / "measure", name) for name in families}
+        gpus.append(Gpu(verdicts.gpu or folder.name, measured, verdicts))
+    return gpus
 
 
 def _claims(gpus: Sequence[Gpu]) -> list[ClaimLine]:
@@ -153,79 +122,62 @@ def _claims(gpus: Sequence[Gpu]) -> list[ClaimLine]:
     ]
 
 
-def _kernels(gpus: Sequence[Gpu]) -> list[KernelLine]:
-    lines = []
-    limits = [_ceilings(gpu) for gpu in gpus]
+def _kernels(gpus: Sequence[Gpu]) -> Iterator[KernelLine]:
+    """The kernels of the first GPU's families that any GPU ran, but for the ceilings themselves."""
+    ceilings = [_ceilings(gpu) for gpu in gpus]
     for family in (name for name in gpus[0].measured if name != CEILING_FAMILY):
         by_cache = {cache: [_rows(gpu.measured.get(family), cache) for gpu in gpus] for cache in ("warm", "cold")}
         for kernel in registry.kernels(family):
             rows = {cache: [of_gpu.get(kernel.id, {}) for of_gpu in by_gpu] for cache, by_gpu in by_cache.items()}
             cache = max(rows, key=lambda name: sum(map(bool, rows[name])))  # the first of equals
-            sizes = [set(each) for each in rows[cache] if each]
-            common = set.intersection(*sizes) if sizes else set()
-            if common:
+            sizes = [set(by_size) for by_size in rows[cache] if by_size]
+            if common := set.intersection(*sizes) if sizes else set():
                 n = max(common)
                 on = tuple(
-                    level(each[n], own, kernel.compute.dtype_in) if n in each else None
-                    for each, own in zip(rows[cache], limits, strict=True)
+                    level(by_size[n], limits, kernel.compute.dtype_in) if n in by_size else None
+                    for by_size, limits in zip(rows[cache], ceilings, strict=True)
                 )
-                lines.append(KernelLine(family, kernel.id, kernel.rung, kernel.compute.dtype_in, cache, n, on))
-    return lines
+                yield KernelLine(kernel, cache, n, on)
 
 
 def _rows(measured: Measurements | None, cache: str) -> dict[str, dict[int, Mapping[str, Any]]]:
     """The current rows with `cache` by kernel and size, of the first toolkit that has one."""
-    found: dict[str, dict[int, Mapping[str, Any]]] = {}
+    by_kernel: dict[str, dict[int, Mapping[str, Any]]] = {}
     if measured is None or measured.summary.empty:
-        return found
-    summary = cubes(measured.summary)
-    rows = summary[is_current(summary) & (summary["cache"] == cache)].to_dict("records")
-    for row in sorted(rows, key=lambda row: _rank(row["toolkit"])):
-        if row["ratio"] == row["ratio"] and row["ratio"] is not None:
-            found.setdefault(row["kernel"], {}).setdefault(int(row["n"]), row)
-    return found
-
-
-def _rank(toolkit: str) -> int:
-    return TOOLKIT_ORDER.index(toolkit) if toolkit in TOOLKIT_ORDER else len(TOOLKIT_ORDER)
+        return by_kernel
+    rows = cubes(measured.summary)
+    rows = rows[is_current(rows) & (rows["cache"] == cache) & rows["ratio"].notna()]
+    rank = {toolkit: place for place, toolkit in enumerate(TOOLKIT_ORDER)}
+    for row in sorted(rows.to_dict("records"), key=lambda row: rank.get(row["toolkit"], len(rank))):
+        by_kernel.setdefault(row["kernel"], {}).setdefault(int(row["n"]), row)
+    return by_kernel
 
 
 def _ceilings(gpu: Gpu) -> dict[str, float]:
     """The ceilings measured on a GPU: TFLOP/s by type, and GB/s under ``bytes``."""
-    found = dict(highest(gpu.measured))
+    rates = highest(gpu.measured)
     ceilings = gpu.measured.get(CEILING_FAMILY)
-    if ceilings is not None and (known := of_operation(ceilings, "ceiling_bytes")):
-        found["bytes"] = known[0].value
-    return found
+    if ceilings is not None and (copies := of_operation(ceilings, "ceiling_bytes")):
+        rates["bytes"] = copies[0].value
+    return rates
 
 
 def level(row: Mapping[str, Any], ceilings: Mapping[str, float], dtype: str) -> Level:
     """A row's ratio, and its share of its type's ceiling; where it only moves bytes, that of the best copy."""
-    computes = row["tflops"] is not None and row["tflops"] == row["tflops"]
-    value, ceiling = (row["tflops"], dtype) if computes else (row["gbps"], "bytes")
-    known = ceiling in ceilings and value is not None and value == value
-    return Level(float(row["ratio"]), float(value) / ceilings[ceiling] if known else None)
+    rate, ceiling = (row["gbps"], "bytes") if pd.isna(row["tflops"]) else (row["tflops"], dtype)
+    known = ceiling in ceilings and pd.notna(rate)
+    return Level(float(row["ratio"]), float(rate) / ceilings[ceiling] if known else None)
 
 
-def _cards(regimes: Mapping[str, Regimes]) -> list[Cards]:
-    """The families of which several cards have takes."""
-    found = []
-    for family, each in regimes.items():
-        rows = (each.run.get("by_card") or {}).get("rows") or ()
-        lines = tuple(
-            CardLine(
-                family,
-                row["point"]["kernel"],
-                row["point"]["n"],
-                row["point"]["regime"],
-                tuple(row["times_us"]),
-                tuple(row["ratios"]),
-            )
-            for row in rows
-        )
-        if lines:
-            found.append(Cards(family, len(lines[0].times), lines, cards_sentence(each)))
-    return found
+def _cards(regimes: Regimes) -> Cards:
+    """The cards of a family's takes; no rows where it was taken on one."""
+    rows = (regimes.run.get("by_card") or {}).get("rows") or ()
+    return Cards(cards_sentence(regimes), [row | {"apart": _apart(row["times_us"])} for row in rows])
+
+
+def _apart(times: Sequence[float | None]) -> float:
+    timed = [time for time in times if time is not None]
+    return max(timed) / min(timed) - 1
 
 
 def cards_sentence(found: Regimes) -> str:

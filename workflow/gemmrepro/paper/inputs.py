@@ -20,10 +20,10 @@ from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.figure_views import FigureView, read_figures, read_findings
+from gemmrepro.paper.gates import load_sanitizers
 from gemmrepro.paper.gpus import Gpu, read_others
 from gemmrepro.paper.machine import highest
 from gemmrepro.paper.provenance import ShownRows
-from gemmrepro.paper.sanitizers import load_sanitizers
 
 TEMPLATES = ROOT / "reports" / "template"
 

@@ -1,9 +1,10 @@
-"""One kernel's section of the report."""
+"""One kernel's page: what it is, how it was judged, what it compiled to, how fast it ran, and how to redo that."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -13,20 +14,10 @@ from gemmrepro.core.names import SIZE, SNAKEMAKE
 from gemmrepro.experiments.results import Results
 from gemmrepro.paper.claims import experiment_anchor
 from gemmrepro.paper.experiments import experiment_command
-from gemmrepro.paper.gates import GateView, gate_view
+from gemmrepro.paper.gates import GateView, SanitizerView, gate_view, sanitizer_views
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine_code import MachineCodeView, machine_code
-from gemmrepro.paper.rows import (
-    CounterView,
-    RegimeRowView,
-    RowView,
-    Samples,
-    counter_view,
-    regime_row_view,
-    row_view,
-    times_of,
-)
-from gemmrepro.paper.sanitizers import SanitizerView, sanitizer_views
+from gemmrepro.paper.rows import RegimeRowView, RowView, Samples, regime_row_view, row_view, times_of
 from gemmrepro.paper.step import DiffView, EvidenceView, LineView, diff_view, evidence_view, prediction
 from gemmrepro.paper.text import LinkView, anchor, highlighted
 from gemmrepro.registry.ladders import heading, level_name, original
@@ -34,7 +25,7 @@ from gemmrepro.registry.ladders import heading, level_name, original
 
 @dataclass(frozen=True)
 class SourceView:
-    """A source file; `markup` is None if it is missing, `first` the kernel whose section prints it if not this one."""
+    """A source file; `markup` is None if it is missing, `first` the kernel whose page prints it if not this one."""
 
     path: str
     link: str | None
@@ -44,46 +35,48 @@ class SourceView:
 
 
 @dataclass(frozen=True)
-class CommandView:
-    """A command that remakes a part of the section."""
-
-    purpose: str
-    command: str
-
-
-@dataclass(frozen=True)
 class KernelView:
-    """A kernel's section: what it is, how it was judged, what it compiled to, how fast it ran, and how to redo that.
+    """A kernel's page.
 
-    `scheme` is true of a kernel whose error bound includes one of its own; `multiple_of` maps axes to the step that
-    its sizes must keep; `expected` is what its source says that its author expected before it was measured.
+    Attributes:
+        declared: the kernel itself.
+        alone, counters: its rows of the regimes, and of counters.csv.
+        commands: what remakes a part of the page, each with its purpose.
+        expected: what its author expected before it was measured.
     """
 
-    id: str
-    anchor: str
-    name: str
-    heading: str
-    idea: str
-    types: str
-    timed: bool
-    scheme: bool
-    entries: tuple[str, ...]
-    dynamic_shared: str
-    params: Mapping[str, int]
-    multiple_of: Mapping[str, int]
+    declared: registry.Kernel
     evidence: EvidenceView | None
     gate: GateView
-    sanitized: tuple[SanitizerView, ...]
+    sanitized: Sequence[SanitizerView]
     code: MachineCodeView
-    rows: tuple[RowView, ...]
-    alone: tuple[RegimeRowView, ...]
-    counters: tuple[CounterView, ...]
+    rows: Sequence[RowView]
+    alone: Sequence[RegimeRowView]
+    counters: Sequence[Mapping[str, Any]]
     source: SourceView
-    claims: tuple[LinkView, ...]
-    experiments: tuple[LinkView, ...]
-    commands: tuple[CommandView, ...]
+    claims: Sequence[LinkView]
+    experiments: Sequence[LinkView]
+    commands: Sequence[tuple[str, str]]
     diff: DiffView | None
     expected: str
+
+    @property
+    def id(self) -> str:
+        return self.declared.id
+
+    @property
+    def anchor(self) -> str:
+        """The id of its page's heading."""
+        return anchor(self.id)
+
+    @property
+    def name(self) -> str:
+        """Its name among the levels of its family."""
+        return level_name(self.declared)
+
+    @property
+    def heading(self) -> str:
+        return heading(self.declared)
 
     @property
     def gain(self) -> LineView | None:
@@ -97,58 +90,83 @@ class KernelView:
         lines = self.evidence.lines if self.evidence else ()
         return next((line for line in lines if line.name and line.here), None)
 
+    @property
+    def types(self) -> str:
+        """The types that a GEMM multiplies, accumulates and writes, and the layout of its operands; else nothing."""
+        kernel = self.declared
+        if not kernel.problem.operation.matrix_product:
+            return ""
+        types = kernel.compute.dtype_in
+        if (kernel.compute.dtype_acc, kernel.compute.dtype_out) != (types, types):
+            promoted = f" and every {kernel.compute.promoted} products in fp32" if kernel.compute.promoted else ""
+            types += f", accumulated in {kernel.compute.dtype_acc}{promoted}, output in {kernel.compute.dtype_out}"
+        order = {
+            operations.ROW_MAJOR: "all row-major",
+            operations.K_MAJOR_B: "B column-major (K contiguous)",
+            operations.M_MAJOR_A: "A column-major (M contiguous)",
+        }[kernel.problem.layout]
+        return f"{types}; {order}"
+
+    @property
+    def dynamic_shared(self) -> str:
+        """Bytes of dynamic shared memory that a GEMM launches with, by entry point where they differ; empty if none.
+
+        What a compiler chooses itself is in the binaries, not in the registry.
+        """
+        kernel, shape = self.declared, operations.Shape.cube(SIZE)
+        is_gemm = kernel.problem.operation.matrix_product
+        if not is_gemm or kernel.compiler_traits.chooses_block or not kernel.takes(shape):
+            return ""
+        bytes_by_entry = {code.code.entry: code.launch(shape).shared_bytes for code in kernel.codes}
+        if not any(bytes_by_entry.values()):
+            return ""
+        if len(set(bytes_by_entry.values())) == 1:
+            return f"{bytes_by_entry[kernel.code.entry]:,}"
+        return ", ".join(f"{entry} {count:,}" for entry, count in bytes_by_entry.items() if count)
+
 
 def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> KernelView:
-    """A kernel's section of the paper; `samples` are its family's."""
+    """A kernel's page; `samples` are its family's."""
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
     counters = measured.counters[measured.counters["kernel"] == kernel.id]
     alone = _alone(kernel, inputs)
+    build_keys = {toolkit: record.build_key for toolkit, record in inputs.builds.get(kernel.id, {}).items()}
+    experiments = [
+        (family, results)
+        for family, by_name in inputs.experiments.items()
+        for results in by_name.values()
+        if kernel.id in results.experiment.kernels
+    ]
     return KernelView(
-        id=kernel.id,
-        anchor=anchor(kernel.id),
-        name=level_name(kernel),
-        heading=heading(kernel),
-        idea=kernel.story.idea,
-        types=types_text(kernel),
-        timed=kernel.timing.timed,
-        scheme=kernel.promises.error is not None,
-        entries=tuple(dict.fromkeys(code.code.entry for code in kernel.codes)),
-        dynamic_shared=dynamic_shared(kernel),
-        params=dict(kernel.params),
-        multiple_of={axis.upper(): step for axis, step in kernel.accepts.multiple_of.items()},
+        declared=kernel,
         evidence=evidence_view(kernel, measured),
         gate=gate_view(inputs.gates.get(kernel.id), kernel),
-        sanitized=sanitizer_views(
-            inputs.sanitized.get(kernel.id),
-            {toolkit: record.build_key for toolkit, record in inputs.builds.get(kernel.id, {}).items()},
-        ),
+        sanitized=sanitizer_views(inputs.sanitized.get(kernel.id), build_keys),
         code=machine_code(kernel, inputs),
-        rows=tuple(row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()),
+        rows=[row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()],
         alone=alone,
-        counters=tuple(counter_view(row) for _, row in counters.iterrows()),
+        counters=counters.to_dict("records"),
         source=source_view(kernel, inputs),
-        claims=tuple(
-            LinkView(claim.id, claim.anchor) for claim in inputs.verdicts.claims if kernel.id in claim.kernels
-        ),
-        experiments=tuple(
+        claims=[LinkView(claim.id, claim.anchor) for claim in inputs.verdicts.claims if kernel.id in claim.kernels],
+        experiments=[
             LinkView(results.experiment.title, experiment_anchor(family, results.experiment.name))
-            for family, results in _experiments_of(kernel, inputs)
-        ),
-        commands=tuple(_commands(kernel, inputs, bool(alone))),
+            for family, results in experiments
+        ],
+        commands=[*_commands(kernel, inputs, bool(alone), experiments)],
         diff=diff_view(kernel),
         expected=_expected(kernel),
     )
 
 
-def _alone(kernel: registry.Kernel, inputs: Inputs) -> tuple[RegimeRowView, ...]:
+def _alone(kernel: registry.Kernel, inputs: Inputs) -> list[RegimeRowView]:
     """Its rows sustained and in bursts, by size."""
-    found = inputs.regimes.get(kernel.family)
-    if found is None:
-        return ()
-    rows = found.summary[found.summary["kernel"] == kernel.id]
+    regimes = inputs.regimes.get(kernel.family)
+    if regimes is None:
+        return []
+    rows = regimes.summary[regimes.summary["kernel"] == kernel.id]
     rows = rows.sort_values(["m", "n", "k", "regime"], ascending=[True, True, True, False])
-    return tuple(regime_row_view(row, inputs.ceilings) for _, row in rows.iterrows())
+    return [regime_row_view(row, inputs.ceilings) for _, row in rows.iterrows()]
 
 
 def _expected(kernel: registry.Kernel) -> str:
@@ -171,62 +189,21 @@ def source_view(kernel: registry.Kernel, inputs: Inputs) -> SourceView:
     )
 
 
-def _experiments_of(kernel: registry.Kernel, inputs: Inputs) -> list[tuple[str, Results]]:
-    """The experiments that run a kernel, with their families."""
-    return [
-        (family, results)
-        for family, by_name in inputs.experiments.items()
-        for results in by_name.values()
-        if kernel.id in results.experiment.kernels
-    ]
-
-
-def _commands(kernel: registry.Kernel, inputs: Inputs, alone: bool) -> Iterator[CommandView]:
-    """What remakes its parts; `alone` if it has rows of the regimes."""
+def _commands(
+    kernel: registry.Kernel, inputs: Inputs, alone: bool, experiments: Sequence[tuple[str, Results]]
+) -> Iterator[tuple[str, str]]:
+    """Purpose and command of what remakes its parts; `alone` if it has rows of the regimes."""
     for toolkit in names.TOOLKITS:
         if toolkit in kernel.platform.toolkits:
-            made = inputs.builds.get(kernel.id, {}).get(toolkit)
-            every = "--config 'compiled_once=[]' " if made and not made.archs else ""
-            record = f"results/build/{toolkit}/{kernel.id}.json"
-            yield CommandView(f"Compile it with {toolkit}", f"{SNAKEMAKE} {every}--force {record}")
-    yield CommandView("Run its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json")
+            record = inputs.builds.get(kernel.id, {}).get(toolkit)
+            every = "--config 'compiled_once=[]' " if record and not record.archs else ""
+            target = f"results/build/{toolkit}/{kernel.id}.json"
+            yield f"Compile it with {toolkit}", f"{SNAKEMAKE} {every}--force {target}"
+    yield "Run its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json"
+    live = f"{SNAKEMAKE} --config measure=live --force results"
     if kernel.timing.timed:
-        rows = f"results/measure/{kernel.family}/summary.csv"
-        yield CommandView("Measure its family (needs a GPU)", f"{SNAKEMAKE} --config measure=live --force {rows}")
+        yield "Measure its family (needs a GPU)", f"{live}/measure/{kernel.family}/summary.csv"
     if alone:
-        rows = f"results/regimes/{kernel.family}/summary.csv"
-        yield CommandView("Measure its family alone (needs a GPU)", f"{SNAKEMAKE} --config measure=live --force {rows}")
-    for family, results in _experiments_of(kernel, inputs):
-        yield CommandView(f"Run the experiment: {results.experiment.title}", experiment_command(family, results))
-
-
-def dynamic_shared(kernel: registry.Kernel) -> str:
-    """Bytes of dynamic shared memory that a GEMM launches with, by entry point where they differ; empty if none.
-
-    What a compiler chooses itself is in the binaries, not in the registry.
-    """
-    shape = operations.Shape.cube(SIZE)
-    if not kernel.problem.operation.matrix_product or kernel.compiler_traits.chooses_block or not kernel.takes(shape):
-        return ""
-    bytes_by_entry = {code.code.entry: code.launch(shape).shared_bytes for code in kernel.codes}
-    if not any(bytes_by_entry.values()):
-        return ""
-    if len(set(bytes_by_entry.values())) == 1:
-        return f"{bytes_by_entry[kernel.code.entry]:,}"
-    return ", ".join(f"{entry} {count:,}" for entry, count in bytes_by_entry.items() if count)
-
-
-def types_text(kernel: registry.Kernel) -> str:
-    """The types that a GEMM multiplies, accumulates and writes, and the layout of its operands."""
-    if not kernel.problem.operation.matrix_product:
-        return ""
-    types = kernel.compute.dtype_in
-    if (kernel.compute.dtype_acc, kernel.compute.dtype_out) != (types, types):
-        promoted = f" and every {kernel.compute.promoted} products in fp32" if kernel.compute.promoted else ""
-        types += f", accumulated in {kernel.compute.dtype_acc}{promoted}, output in {kernel.compute.dtype_out}"
-    order = {
-        operations.ROW_MAJOR: "all row-major",
-        operations.K_MAJOR_B: "B column-major (K contiguous)",
-        operations.M_MAJOR_A: "A column-major (M contiguous)",
-    }[kernel.problem.layout]
-    return f"{types}; {order}"
+        yield "Measure its family alone (needs a GPU)", f"{live}/regimes/{kernel.family}/summary.csv"
+    for family, results in experiments:
+        yield f"Run the experiment: {results.experiment.title}", experiment_command(family, results)

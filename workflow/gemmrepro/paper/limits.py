@@ -11,8 +11,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
 from gemmrepro.measure.recording import CEILINGS
-from gemmrepro.measure.rows import ENOUGH, Measurements, capability_of, select
-from gemmrepro.paper.experiments import SkippedView
+from gemmrepro.measure.rows import Measurements, capability_of, select
 from gemmrepro.paper.family import FamilyView
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.machine import Runnable, runnable
@@ -208,29 +207,6 @@ def _bursts(data: Data) -> Iterator[str]:
         )
 
 
-def _rounds(data: Data) -> Iterator[str]:
-    by_rounds: dict[int, list[str]] = {}
-    for family in data.measured:
-        rounds = data.of(family).summary["rounds"].dropna()
-        if len(rounds) and rounds.max() < ENOUGH:
-            by_rounds.setdefault(int(rounds.max()), []).append(family.name)
-    for count, names in sorted(by_rounds.items()):
-        yield (
-            f"{count} round{'s' if count != 1 else ''} of sampling stand behind the rows of {listed(names)}: drift "
-            "between rounds is inside the intervals, rarer disturbances are not."
-        )
-
-
-def _few_samples(data: Data) -> Iterator[str]:
-    few = {family.name: int((data.of(family).summary["samples"] < ENOUGH).sum()) for family in data.measured}
-    if count := sum(few.values()):
-        names = listed([name for name, own in few.items() if own])
-        yield (
-            f"{count} {_rows(count)} of {names} {'has' if count == 1 else 'have'} fewer than {ENOUGH} samples and "
-            f"{'is' if count == 1 else 'are'} printed without an interval."
-        )
-
-
 def _regime(data: Data) -> Iterator[str]:
     for cache, other in (("warm", "cold"), ("cold", "warm")):
         alone = [family for family in data.products if set(family.table.caches) == {cache}]
@@ -255,7 +231,7 @@ def _size(data: Data) -> Iterator[str]:
 
 
 def _stale(data: Data) -> Iterator[str]:
-    experiments = [experiment for family in data.families for experiment in family.experiments]
+    experiments = [experiment.results for family in data.families for experiment in family.experiments]
     for stale, of, what in (
         (data.families, "", "the kernel, its flags or its toolkit"),
         (experiments, " of experiments", "a kernel, or what the experiment does,"),
@@ -326,16 +302,6 @@ def _changed_trees(data: Data) -> Iterator[str]:
     )
 
 
-def _cpu(data: Data) -> Iterator[str]:
-    experiments = [experiment for family in data.families for experiment in family.experiments if experiment.on_cpu]
-    for source, words, beside in (
-        ("live", "timed in this run", ", alongside any other load on that machine"),
-        ("recorded", "recorded", ""),
-    ):
-        if machines := {str(experiment.machine) for experiment in experiments if experiment.source == source}:
-            yield f"Experiments that need no GPU were {words} on {', '.join(sorted(machines))}{beside}."
-
-
 def _unfounded(data: Data) -> Iterator[str]:
     unfounded = data.inputs.verdicts.unfounded
     if unfounded:
@@ -349,7 +315,7 @@ def _unfounded(data: Data) -> Iterator[str]:
 def _skipped(data: Data) -> Iterator[str]:
     """What no sweep timed, kernels of one reason together."""
     entries = [
-        SkippedView.of(entry)
+        entry
         for measured in data.inputs.measured.values()
         for entry in measured.run.get("skipped") or []
         if entry["kernel"] not in data.lacking
@@ -357,7 +323,7 @@ def _skipped(data: Data) -> Iterator[str]:
     gates = {kernel.id: kernel.gate for family in data.families for kernel in family.kernels}
     kernels: dict[str, list[str]] = {}
     for entry in entries:
-        kernels.setdefault(entry.reason, []).append(entry.kernel)
+        kernels.setdefault(entry["reason"], []).append(entry["kernel"])
     for reason, repeated in [*kernels.items()][:SHOWN]:
         names = list(dict.fromkeys(repeated))
         is_one = len(names) == 1
@@ -393,8 +359,6 @@ LIMITS: dict[str, Callable[[Data], Iterator[str]]] = {
     "one release of cuBLAS": _one_library,
     "clock below its maximum": _power,
     "short bursts": _bursts,
-    "few rounds": _rounds,
-    "few samples": _few_samples,
     "one cache state": _regime,
     "no counters": _counters,
     "article's size missing": _size,
@@ -403,7 +367,6 @@ LIMITS: dict[str, Callable[[Data], Iterator[str]]] = {
     "binaries not measured": _not_measured,
     "rates not checked": _unchecked_rates,
     "uncommitted changes": _changed_trees,
-    "experiments on a CPU": _cpu,
     "unfounded corrections": _unfounded,
     "kernels not timed": _skipped,
     "no containers": _no_containers,

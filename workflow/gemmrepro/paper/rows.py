@@ -68,19 +68,6 @@ class RowView:
 
 
 @dataclass(frozen=True)
-class CounterView:
-    """A hardware counter of one launch."""
-
-    anchor: str
-    metric: str
-    value: str
-    unit: str
-    size: str
-    toolkit: str
-    stale: bool
-
-
-@dataclass(frozen=True)
 class RegimeRowView:
     """A row of the regimes as text: a kernel alone, sustained or in bursts.
 
@@ -164,19 +151,6 @@ def _tflops_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None
         return None, None
     work = row["tflops"] * row["median_us"]
     return work / row["ci_high_us"], work / row["ci_low_us"]
-
-
-def counter_view(row: Mapping[str, Any]) -> CounterView:
-    """A row of counters.csv."""
-    return CounterView(
-        anchor=counter_anchor(row),
-        metric=row["metric"],
-        value=number(row["value"], 4),
-        unit=row["unit"],
-        size=size_text(row),
-        toolkit=row["toolkit"],
-        stale=row["status"] == "stale",
-    )
 
 
 def samples_by_row(measured: Measurements) -> Samples:

@@ -16,8 +16,7 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.core.names import RESTORE
 from gemmrepro.errors import UserError
-from gemmrepro.measure.recording import CEILINGS, RUN, named, refused
-from gemmrepro.measure.subjects import kernels_behind
+from gemmrepro.measure.recording import CEILINGS, RUN, kernels_behind, named, refused
 from gemmrepro.registry import Kernel, chips
 
 Rows = Sequence[Mapping[str, str]]

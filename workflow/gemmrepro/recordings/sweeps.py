@@ -32,13 +32,13 @@ from gemmrepro.measure.recording import (
     check_measured,
     check_rows,
     close,
+    kernels_behind,
     mark,
     named,
     read_document,
     read_rows,
     refused,
 )
-from gemmrepro.measure.subjects import kernels_behind
 from gemmrepro.operations import Shape
 from gemmrepro.recordings.gates import check_gates
 from gemmrepro.recordings.limits import Ceilings, check_limits

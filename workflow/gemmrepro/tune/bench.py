@@ -34,7 +34,7 @@ from gemmrepro.measure.workspace import Workspace
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
-from gemmrepro.tune.candidates import Limits, Listing
+from gemmrepro.tune.candidates import FOOTPRINT, Limits, Listing
 from gemmrepro.tune.findings import STAGES, Findings, Point, Samples, Stage, Standing, successive_halving
 from gemmrepro.tune.supervision import Broken, Unfinished, marker, say, suspect
 
@@ -182,7 +182,8 @@ class Bench:
         estimates = (check.estimate_us, current.baseline_us)
         graphs = timing.wants_graphs(*estimates)
         burst = self._timer.burst([call], [current.baseline], "warm", current.stage.plan, estimates, graphs)
-        samples = Samples(burst.times, burst.baseline, burst.sensors)
+        times, baseline = ([round(time, 4) for time in side] for side in (burst.times, burst.baseline))
+        samples = Samples(times, baseline, burst.sensors)
         self.findings.add(current.stage, name, current.size, current.number, samples)
         return ""
 
@@ -218,10 +219,6 @@ def _check_runs_here(listing: Listing, session: device.Session) -> None:
             f"driver {gpu.driver} is too old for what CUDA {listing.toolkit_version} compiled; update it, "
             "or compile the candidates with an older toolkit."
         )
-
-
-FOOTPRINT = ("registers", "spill_bytes", "shared_bytes")
-"""Columns of the table of candidates that `candidates.Footprint` fills."""
 
 
 def search(bench: Bench, sizes: Sequence[int], out: Path, table: Path, stages: Sequence[Stage] = STAGES) -> None:
@@ -285,8 +282,7 @@ def finalist(listing: Listing, name: str, standing: Standing) -> dict[str, Any]:
 def _row(listing: Listing, name: str, standing: Standing | None) -> dict[str, Any]:
     compiled = listing.compiled[name]
     cells: dict[str, Any] = {**listing.candidates[name].params, "build_key": compiled.build_key}
-    if compiled.footprint:
-        cells |= vars(compiled.footprint)
+    cells |= {name: getattr(compiled, name) for name in FOOTPRINT}
     if standing:
         cells |= {"stage": standing.stage, "score": standing.score}
         for size, point in standing.points.items():

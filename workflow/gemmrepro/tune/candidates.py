@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,9 @@ from gemmrepro.registry import Kernel, Tunable
 from gemmrepro.tune.supervision import say
 
 LISTING = "candidates.json"
+
+FOOTPRINT = ("registers", "spill_bytes", "shared_bytes")
+"""What a launch of a candidate takes, as `Compiled` and the table of candidates have it."""
 
 
 @dataclass(frozen=True)
@@ -56,47 +59,30 @@ def candidates(tunable: Tunable) -> list[Candidate]:
 
 
 @dataclass(frozen=True)
-class Footprint:
-    """Registers per thread, bytes that a thread spills, bytes of static shared memory per block."""
-
-    registers: int
-    spill_bytes: int
-    shared_bytes: int
-
-
-@dataclass(frozen=True)
 class Compiled:
-    """The result of compiling one candidate: its footprint, or the compiler's first error."""
+    """The result of compiling one candidate: the compiler's first error, or what a launch takes.
+
+    Attributes:
+        registers: per thread.
+        spill_bytes: that a thread spills.
+        shared_bytes: static shared memory per block.
+    """
 
     digest: str
     params: Mapping[str, int]
     build_key: str
     target: str
     error: str | None
-    footprint: Footprint | None
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_bytes: int | None = None
 
     def is_of(self, candidate: Candidate, build_key: str, target: str) -> bool:
         """Whether this is the result of compiling `candidate` under `build_key` for `target`."""
         return (self.digest, self.build_key, self.target) == (candidate.digest, build_key, target)
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "digest": self.digest,
-            "params": dict(self.params),
-            "build_key": self.build_key,
-            "target": self.target,
-            "error": self.error,
-            **(asdict(self.footprint) if self.footprint else {}),
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Compiled:
-        """Raises KeyError or TypeError if `value` is not what `to_json` made."""
-        error = value["error"]
-        footprint = (
-            Footprint(value["registers"], value["spill_bytes"], value["shared_bytes"]) if error is None else None
-        )
-        return cls(value["digest"], dict(value["params"]), value["build_key"], value["target"], error, footprint)
+        return {name: value for name, value in asdict(self).items() if value is not None or name == "error"}
 
 
 @dataclass(frozen=True)
@@ -156,7 +142,7 @@ class Listing:
         path = folder / LISTING
         content = read_json(path, "the list of candidates", again)
         try:
-            compiled = {row["digest"]: Compiled.from_json(row) for row in content["candidates"]}
+            compiled = {row["digest"]: Compiled(**row) for row in content["candidates"]}
             if content["kernel"] != tunable.id:
                 raise UserError(f"{path} lists candidates of {content['kernel']}, not of {tunable.id}.")
             listing = cls(
@@ -189,11 +175,10 @@ class Listing:
     def unfit(self, digest: str, shapes: Sequence[Shape], limits: Limits) -> str | None:
         """Why a candidate cannot run, or not without spills, on a GPU with these limits; None if it can."""
         compiled, kernel = self.compiled[digest], self.candidates[digest].kernel
-        footprint = compiled.footprint
-        if footprint is None:
+        if compiled.error or compiled.registers is None or compiled.shared_bytes is None:
             return f"does not compile: {compiled.error}"
-        if footprint.spill_bytes:
-            return f"spills {footprint.spill_bytes} bytes"
+        if compiled.spill_bytes:
+            return f"spills {compiled.spill_bytes} bytes"
         for shape in shapes:
             try:
                 kernel.check(shape)
@@ -203,10 +188,10 @@ class Listing:
         threads = math.prod(launch.block)
         if threads > limits.threads:
             return f"{threads} threads per block are over the GPU's {limits.threads}"
-        shared = footprint.shared_bytes + launch.shared_bytes
+        shared = compiled.shared_bytes + launch.shared_bytes
         if shared > limits.shared_bytes:
             return f"{shared} bytes of shared memory per block are over the GPU's {limits.shared_bytes}"
-        registers = allocated_registers(footprint.registers, threads)
+        registers = allocated_registers(compiled.registers, threads)
         if registers > limits.registers:
             return f"{registers} registers per block are over the GPU's {limits.registers}"
         return None
@@ -222,16 +207,27 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
         UserError: the toolkit is missing or does not know `arch`, a source is missing, or no candidate compiles.
     """
     toolkit = find_toolkit(toolkit_name)
-    all_candidates = candidates(tunable)
-    target = wanted_archs(all_candidates[0].kernel, toolkit, [arch])[-1]
-    start = time.monotonic()
-    compiled = _compile_in_parallel(tunable, all_candidates, toolkit, target, folder, max(1, jobs))
+    combinations = candidates(tunable)
+    target = wanted_archs(combinations[0].kernel, toolkit, [arch])[-1]
+    start = reported = time.monotonic()
+    compiled: dict[str, Compiled] = {}
+    pool = ThreadPoolExecutor(max(1, jobs))
+    try:
+        futures = [pool.submit(compile_candidate, candidate, toolkit, target, folder) for candidate in combinations]
+        for future in as_completed(futures):
+            result = future.result()
+            compiled[result.digest] = result
+            if time.monotonic() - reported > PROGRESS_SECONDS:
+                reported = time.monotonic()
+                say(f"{tunable.id}: {len(compiled)} of {len(combinations)} compiled")
+    finally:
+        pool.shutdown(cancel_futures=True)
     errors = [result.error for result in compiled.values() if result.error is not None]
     say(
-        f"{tunable.id}: {len(all_candidates) - len(errors)} of {len(all_candidates)} candidates compiled with "
+        f"{tunable.id}: {len(combinations) - len(errors)} of {len(combinations)} candidates compiled with "
         f"{toolkit.name} {toolkit.version} for sm_{target} in {time.monotonic() - start:.0f} s"
     )
-    if len(errors) == len(all_candidates):
+    if len(errors) == len(combinations):
         raise UserError(f"no candidate of {tunable.id} compiles; the compiler says: {errors[0]}")
     listing = Listing(
         folder=folder,
@@ -239,31 +235,12 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
         toolkit=toolkit.name,
         toolkit_version=toolkit.version,
         target=target,
-        packages=compiler(all_candidates[0].kernel).packages(all_candidates[0].kernel),
-        candidates={candidate.digest: candidate for candidate in all_candidates},
+        packages=compiler(combinations[0].kernel).packages(combinations[0].kernel),
+        candidates={candidate.digest: candidate for candidate in combinations},
         compiled=compiled,
     )
     listing.write()
     return listing
-
-
-def _compile_in_parallel(
-    tunable: Tunable, all_candidates: Sequence[Candidate], toolkit: Toolkit, target: str, folder: Path, jobs: int
-) -> Mapping[str, Compiled]:
-    compiled: dict[str, Compiled] = {}
-    reported = time.monotonic()
-    pool = ThreadPoolExecutor(jobs)
-    try:
-        futures = [pool.submit(compile_candidate, candidate, toolkit, target, folder) for candidate in all_candidates]
-        for future in as_completed(futures):
-            result = future.result()
-            compiled[result.digest] = result
-            if time.monotonic() - reported > PROGRESS_SECONDS:
-                reported = time.monotonic()
-                say(f"{tunable.id}: {len(compiled)} of {len(all_candidates)} compiled")
-    finally:
-        pool.shutdown(cancel_futures=True)
-    return compiled
 
 
 def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folder: Path) -> Compiled:
@@ -274,33 +251,28 @@ def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folde
     """
     kernel, key = candidate.kernel, build_key(candidate.kernel, toolkit.version)
     binary, record = folder / f"{candidate.digest}.fatbin", folder / f"{candidate.digest}.json"
-    earlier = _read(record)
-    if earlier and earlier.is_of(candidate, key, target) and (earlier.error is not None or binary.is_file()):
-        return earlier
-    error, footprint = None, None
+    try:
+        earlier = Compiled(**json.loads(record.read_text()))
+        if earlier.is_of(candidate, key, target) and (earlier.error is not None or binary.is_file()):
+            return earlier
+    except (OSError, ValueError, TypeError):
+        pass  # there is none, or it is corrupt
+    compiled = Compiled(candidate.digest, candidate.params, key, target, None)
     try:
         fatbin, usage = compile_one(kernel, toolkit, target)
     except UserError as refused:
-        error = first_error(str(refused))
+        compiled = replace(compiled, error=first_error(str(refused)))
     else:
         if usage is None:
             raise UserError(
                 f"{kernel.source_path.name} defines no '{kernel.code.entry}' for sm_{target}; check that it is "
                 f'extern "C" __global__ and that the tunable names it.'
             )
-        footprint = Footprint(usage.registers, usage.spill_bytes, usage.shared_bytes)
+        took = {name: getattr(usage, name) for name in FOOTPRINT}
+        compiled = replace(compiled, **took)
         write_atomic(binary, fatbin)
-    compiled = Compiled(candidate.digest, candidate.params, key, target, error, footprint)
     write_json(record, compiled.to_json())
     return compiled
-
-
-def _read(record: Path) -> Compiled | None:
-    """What an earlier run wrote; None where there is none, or it is corrupt."""
-    try:
-        return Compiled.from_json(json.loads(record.read_text()))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def first_error(log: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,6 @@ class Samples:
     times: list[float]
     baseline: list[float]
     sensors: list[dict[str, Any]]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "times": [round(time, 4) for time in self.times],
-            "baseline": [round(time, 4) for time in self.baseline],
-            "sensors": self.sensors,
-        }
 
 
 class Findings:
@@ -63,12 +56,12 @@ class Findings:
 
     def add(self, stage: Stage, name: str, size: int, number: int, samples: Samples) -> None:
         """Record round `number` of a stage."""
-        self._journal.put(*self._round(stage, name, size, number), samples.to_json())
+        self._journal.put(*self._round(stage, name, size, number), asdict(samples))
 
     def samples(self, stage: Stage, name: str, size: int, number: int) -> Samples | None:
         """Round `number` of a stage; None if it was not timed yet."""
         entry = self._journal.get(*self._round(stage, name, size, number))
-        return None if entry is None else Samples(entry["times"], entry["baseline"], entry["sensors"])
+        return None if entry is None else Samples(**entry)
 
     def point(self, stage: Stage, name: str, size: int) -> Point:
         """All rounds of a stage together; each must have been timed."""

@@ -1,0 +1,246 @@
+"""Checks of a whole family and its files against the contract; each adds to `Findings`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from gemmrepro import experiments, registry
+from gemmrepro.check.findings import Findings
+from gemmrepro.check.sources import included
+from gemmrepro.core import paths
+from gemmrepro.errors import UserError
+from gemmrepro.experiments import Experiment, tables
+from gemmrepro.judge import calculation, claims
+from gemmrepro.paper import findings as texts
+from gemmrepro.registry import FIGURES, Kernel, ladders
+
+
+def check_identities(family: str, findings: Findings) -> None:
+    """Ids and the family's own record are consistent; all other checks depend on them."""
+    record, kernels = registry.family(family), registry.kernels(family)
+    where = f"kernels/{family}/family.py"
+    findings.require(record.name == family, where, f"FAMILY.name is '{record.name}'; the folder is '{family}'.")
+    figures = [name for name in record.figures if name not in FIGURES]
+    findings.require(not figures, where, f"FAMILY.figures names {', '.join(figures)}; known are {', '.join(FIGURES)}.")
+    for kernel in kernels:
+        findings.require(
+            kernel.family == family, kernel.id, f"its id must begin with '{family}.', after the folder that it is in."
+        )
+    for kernel_id, count in Counter(kernel.id for kernel in kernels).items():
+        findings.require(count == 1, kernel_id, f"{count} records have this id; rename all but one.")
+
+
+LONGEST = 40
+"""Maximum length of a label in figures, in characters."""
+
+
+def check_rungs(family: str, findings: Findings) -> None:
+    """A family's rungs and labels are unique, in order, and short enough to draw."""
+    _check_order(registry.kernels(family), findings)
+    _check_labels(family, findings)
+
+
+def _check_order(kernels: tuple[Kernel, ...], findings: Findings) -> None:
+    """Each rung has one source, and rungs are in numerical order."""
+    climbed = [kernel for kernel in kernels if kernel.timing.baseline]
+    sources: dict[str, str] = {}
+    for kernel in climbed:
+        first = sources.setdefault(kernel.rung, kernel.source)
+        findings.require(
+            first == kernel.source, kernel.id, f"its rung {kernel.rung} is that of {first} too; give it another."
+        )
+    last: dict[tuple[str, ...], tuple[Kernel, tuple[int, ...]]] = {}
+    for kernel in climbed:
+        parsed = _parsed(kernel.rung)
+        if parsed is None or ladders.original(kernel) is not None:
+            continue
+        ladder, number = parsed
+        if ladder in last:
+            before, previous = last[ladder]
+            findings.require(
+                previous <= number,
+                kernel.id,
+                f"rung {kernel.rung} follows {before.rung} in KERNELS; order the records by rung.",
+            )
+        last[ladder] = kernel, number
+
+
+def _parsed(rung: str) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
+    """The ladder and the number of a rung: ``L7.1`` has ("L", "", "") and (7, 1); None for a rung without a number."""
+    match = re.fullmatch(r"([A-Za-z]*)(\d+)([a-z]*)((?:\.\d+)*)(.*)", rung)
+    if match is None:
+        return None
+    prefix, major, branch, minor, tail = match.groups()
+    return (prefix, branch, tail), (int(major), *(int(part) for part in minor.split(".")[1:]))
+
+
+def _check_labels(family: str, findings: Findings) -> None:
+    """Labels of kernels are unique and short."""
+    labels = {kernel.id: ladders.label(kernel) for kernel in ladders.compared(family)}
+    for (first, name), (second, next_name) in pairwise(sorted(labels.items(), key=lambda item: item[1])):
+        findings.require(
+            name != next_name, second, f"its label, '{next_name}', is that of {first} too; change its name or rung."
+        )
+    for kernel_id, name in labels.items():
+        findings.require(
+            len(name) <= LONGEST,
+            kernel_id,
+            f"its label '{name}' is longer than {LONGEST} characters; shorten its name.",
+        )
+
+
+DECLARATIONS = ("family.py", experiments.FILE, tables.FILE, calculation.FILE)
+"""Python files of a family that are not sources."""
+
+
+def check_files(family: str, findings: Findings) -> None:
+    """Every source and header in a family's folder belongs to a record."""
+    folder = paths.KERNELS_DIR / family
+    kernels = registry.kernels(family)
+    listed = {kernel.source for kernel in kernels} | {*DECLARATIONS}
+    headers = {header for kernel in kernels for header in kernel.code.headers}
+    headers |= {
+        header for kernel in kernels if kernel.source.endswith(".cu") for header in included(kernel.source_path)
+    }
+    listed |= {header.removeprefix(f"{family}/") for header in headers}
+    try:
+        listed |= {source for experiment in experiments.declared(family) for source in experiment.sources}
+    except Exception as error:  # the check of experiments reports it
+        if not isinstance(error, UserError):
+            listed |= {path.name for path in folder.glob("*.py")}
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".cu", ".cuh", ".py"):
+            findings.require(
+                path.name in listed,
+                f"kernels/{family}/{path.name}",
+                "no record and no experiment names it; add a Kernel to family.py, or remove the file.",
+            )
+
+
+FACE = (
+    "gemmrepro.errors",
+    "gemmrepro.stats",
+    "gemmrepro.timing",
+    "gemmrepro.operands",
+    "gemmrepro.operations",
+    "gemmrepro.registry",
+    "gemmrepro.experiments",
+    "gemmrepro.core.dtypes",
+    "gemmrepro.gpu.baselines",
+    "gemmrepro.gpu.l2_window",
+    "gemmrepro.gates.bounds",
+)
+"""Modules that kernels/ may import; for a package, its exported names but not its modules."""
+
+OPEN_PACKAGE = "gemmrepro.ozaki"
+"""A package whose modules are also public: the mathematics of two families."""
+
+GPU_PACKAGES = frozenset({"cupy", "torch", "cutlass", "cuda", "triton", "nvidia", "nvmath"})
+"""Packages that only some containers have, so a family imports them inside functions."""
+
+
+def check_imports(family: str, findings: Findings) -> None:
+    """A family only imports the public face of the library; everything else may change without notice."""
+    for name in ("family.py", "experiments.py", "tables.py"):
+        path = paths.KERNELS_DIR / family / name
+        if not path.is_file():
+            continue
+        try:
+            tree = ast.parse(path.read_text())
+        except SyntaxError:  # reported when the family is imported
+            continue
+        _check_file(path, tree, f"kernels/{family}/{name}", findings)
+
+
+def _check_file(path: Path, tree: ast.Module, where: str, findings: Findings) -> None:
+    for line, module in _imported(ast.walk(tree)):
+        if module.split(".")[0] == "gemmrepro":
+            findings.require(
+                module in FACE or module == OPEN_PACKAGE or module.startswith(f"{OPEN_PACKAGE}."),
+                f"{where}, line {line}",
+                f"it imports {module}, which is no part of the public face ({', '.join(FACE)}, {OPEN_PACKAGE}).",
+            )
+    early = sorted({module for _, module in _imported(tree.body) if module.split(".")[0] in GPU_PACKAGES})
+    findings.require(
+        not early, where, f"it imports {', '.join(early)} when it is read, where no GPU is; import inside the function."
+    )
+
+
+def _imported(nodes: Iterator[ast.AST] | list[ast.stmt]) -> Iterator[tuple[int, str]]:
+    """Line and module of each import; ``from gemmrepro import registry`` imports gemmrepro.registry."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module in ("gemmrepro", "gemmrepro.gpu", "gemmrepro.core", "gemmrepro.gates"):
+                for alias in node.names:
+                    yield node.lineno, f"{node.module}.{alias.name}"
+            else:
+                yield node.lineno, node.module
+
+
+def check_claims(family: str, findings: Findings) -> None:
+    """Claims load against their schema, and name known kernels, metrics and published rows."""
+    if not (paths.KERNELS_DIR / family / "claims.yaml").is_file():
+        return
+    try:
+        loaded = claims.load((family,))
+    except UserError as error:
+        findings.require(False, f"kernels/{family}/claims.yaml", str(error))
+        return
+    for claim in loaded:
+        findings.require(bool(claim.statement), claim.id, "it states nothing.")
+
+
+def check_experiments(family: str, findings: Findings) -> None:
+    """Experiments are complete, and refer to existing kernels."""
+    where = f"kernels/{family}/experiments.py"
+    if not experiments.path_of(family).is_file():
+        return
+    try:
+        declared = experiments.declared(family)
+    except UserError as error:
+        findings.require(False, where, str(error))
+        return
+    except Exception as error:  # an import can raise anything
+        findings.require(False, where, f"importing it fails with {type(error).__name__}: {error}")
+        return
+    for experiment in declared:
+        _check_experiment(experiment, where, findings)
+
+
+def _check_experiment(experiment: Experiment, file: str, findings: Findings) -> None:
+    where = f"{file}, {experiment.name}"
+    known = {kernel.id for name in registry.family_names() for kernel in registry.kernels(name)}
+    unknown = [kernel_id for kernel_id in experiment.kernels if kernel_id not in known]
+    findings.require(not unknown, where, f"it runs {', '.join(unknown)}, which no family has.")
+    findings.require(
+        bool(experiment.kernels or experiment.libraries), where, "it runs neither a kernel nor a library; name one."
+    )
+    findings.require(
+        bool(experiment.title and experiment.question), where, "it has no title, or asks no question in the report."
+    )
+    points = experiment.points(experiment.parameters)
+    findings.require(bool(points), where, "its parameters give no point to measure.")
+    names = [figure.name for figure in experiment.figures]
+    findings.require(
+        not set(names) & set(registry.FIGURES), where, "one of its figures is called as a figure of the measurements."
+    )
+
+
+def check_texts(family: str, findings: Findings) -> None:
+    """Each number in a family's findings.md is a cell of the reference recording."""
+    try:
+        texts.render(family, {})
+    except UserError as error:
+        where, _, what = str(error).partition(": ")
+        findings.require(False, where, what)
+
+
+CHECKS = (check_rungs, check_files, check_imports, check_claims, check_experiments, check_texts)
