@@ -51,7 +51,7 @@ class C:
     [
         ("x.cu", CPP, 7),
         ("x.cuh", "\n // x \n/* y\n*/\n", 0),
-        ("x.py", PYTHON, 1 + 3 + 4 + 1 + 1),
+        ("x.py", PYTHON, 1 + 3 + 3 + 1 + 1),
         ("x.py", '"""Only a docstring."""\n# and a comment\n', 0),
         ("x.py", "", 0),
     ],

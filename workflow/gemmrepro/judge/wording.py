@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 
 from gemmrepro import registry
+from gemmrepro.core import paths
 from gemmrepro.core.text import format_number
 from gemmrepro.gpu.baselines import BASELINES
 
@@ -23,11 +25,12 @@ _ARCH = re.compile(r"\bsm_(\d+)(\d)[a-z]?\b")
 
 def title(name: str) -> str:
     """A kernel's or library's name for readers: ``Warptiling (L7)``, ``cuBLAS``, ``torch.compile``."""
-    return _titles().get(name, name)
+    return _titles(paths.KERNELS_DIR).get(name, name)
 
 
 @cache
-def _titles() -> Mapping[str, str]:
+def _titles(_: Path) -> Mapping[str, str]:
+    """Titles by id, of the kernels in a folder and of the libraries."""
     titles = dict(_LIBRARIES)
     titles.update((name, baseline.rung) for name, baseline in BASELINES.items())
     for kernel in registry.kernels():
@@ -37,14 +40,14 @@ def _titles() -> Mapping[str, str]:
 
 
 @cache
-def _names() -> re.Pattern[str]:
-    longest_first = sorted([*_titles(), *_RATES], key=len, reverse=True)
+def _names(folder: Path) -> re.Pattern[str]:
+    longest_first = sorted([*_titles(folder), *_RATES], key=len, reverse=True)
     return re.compile(rf"(?<![\w./])(?:{'|'.join(map(re.escape, longest_first))})(?![\w])(?!\.\w)")
 
 
 def in_words(text: str) -> str:
     """`text` with ids of kernels, baselines, rates, toolkits and architectures as words."""
-    text = _names().sub(lambda found: _RATES.get(found[0]) or title(found[0]), text)
+    text = _names(paths.KERNELS_DIR).sub(lambda found: _RATES.get(found[0]) or title(found[0]), text)
     text = _ARCH.sub(r"compute capability \1.\2", _TOOLKIT.sub(r"CUDA \1", text))
     return text.replace("fp8_e", "e").replace("torch.compile.", "torch.compile, ")
 
