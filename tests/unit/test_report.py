@@ -386,7 +386,7 @@ def test_an_odd_run_is_told_as_it_is(odd):
             "lacking",
             (
                 "ladder: no hardware counters were recorded",
-                "The numerical gate has not been run for today's binaries",
+                "the numerical gate has not been run for today's binaries",
                 "ladder: the article's size, 4096, was not part of this sweep",
                 "This run used no containers",
                 "This family was not measured.",
