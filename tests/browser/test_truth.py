@@ -17,7 +17,7 @@ from looks import size, theme
 from support import ROOT, alone
 
 from gemmrepro import registry
-from gemmrepro.paper.figures.points import BEYOND, ENOUGH
+from gemmrepro.measure.rows import BEYOND, ENOUGH
 from gemmrepro.paper.references import references
 
 DESKTOP = 1440

@@ -29,6 +29,7 @@ from synthetic import LEVELS, hot_loop, write_build
 from gemmrepro import experiments, operands, registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
+from gemmrepro.figures import stage as figures_stage
 from gemmrepro.gpu.device import Gpu
 from gemmrepro.gpu.loaded import Binary, Loaded
 from gemmrepro.gpu.trials import Trials
@@ -44,8 +45,6 @@ from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.records import Check, Round
 from gemmrepro.measure.rows import write_no_regimes
 from gemmrepro.paper import page
-from gemmrepro.paper.figures import stage as figures_stage
-from gemmrepro.paper.figures.findings import stage as findings_stage
 from gemmrepro.recordings.accept import accept
 from gemmrepro.recordings.bundles import read_bundle, write_bundle
 from gemmrepro.registry import Kernel, card
@@ -355,7 +354,7 @@ class CardWorld:
             _run(monkeypatch, figures_stage, *words, "--out", f"{own['figures']}/{family}")
         words = ["--verdicts", str(self.root / "verdicts.json"), "--families", ",".join(self.plan.families)]
         words += [word for name in ("measure", "experiments", "regimes") for word in (f"--{name}", own[name])]
-        _run(monkeypatch, findings_stage, *words, "--out", f"{own['figures']}/paper")
+        _run(monkeypatch, figures_stage, *words, "--out", f"{own['figures']}/paper")
         self.page(monkeypatch)
         return self.root / "reports"
 

@@ -25,6 +25,8 @@ from gemmrepro.experiments import run as experiments_run
 from gemmrepro.experiments.checked import check_rows
 from gemmrepro.experiments.results import load
 from gemmrepro.experiments.run import Context, Subject, run_keys
+from gemmrepro.figures import catalogue, declared, style
+from gemmrepro.figures.inputs import Inputs
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
@@ -33,7 +35,6 @@ from gemmrepro.measure.plan import Skipped
 from gemmrepro.measure.recording import read_rows, write_manifest
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.experiments import experiment_view
-from gemmrepro.paper.figures import catalogue
 from gemmrepro.recordings import bring as recorded
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
@@ -114,7 +115,7 @@ def test_declared_experiments_fit_the_registry(family):
                 keys = figure.series
             assert {name for key in keys for name in key.split(",")} <= {*each.kernels, *each.libraries}
         assert all(registry.kernel(name) for name in each.kernels)
-    assert set(experiments.figures(family)) <= set(catalogue.figure_names(family))
+    assert set(experiments.figures(family)) <= set(catalogue.painters(family))
 
 
 def test_a_family_without_experiments_has_none_and_no_files():
@@ -635,7 +636,7 @@ def test_claims_on_experiments_are_checked(sums, tmp_path):
 def draw(made: World, folder: Path | None):
     results = load(folder, "sums")
     nothing = measure_rows.load(made.measure, "sums")
-    return catalogue.draw(nothing, nothing, catalogue.figure_names("sums"), results)["errors"]
+    return catalogue.draw(Inputs({"sums": nothing}, {"sums": results}, family="sums"))["errors"]
 
 
 def test_a_figure_holds_every_row_of_one_toolkit(brought):
@@ -817,10 +818,6 @@ def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, wo
 
 
 def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brought, monkeypatch):
-    from gemmrepro.paper.figures import dots as figures_dots
-    from gemmrepro.paper.figures.style import PAPER, set_style
-
-    set_style()
     _, out = brought
     dots = experiments.Dots(
         name="dots",
@@ -833,8 +830,8 @@ def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brough
         where={"k": 1024},
     )
     results = load(out, "sums")["errors"]
-    drawing = figures_dots.draw("sums", dots, results)
-    axes = drawing.figure.axes
+    drawing = declared.draw("sums", dots, results)
+    axes = drawing.paint(style.WIDE).axes
     assert [each.get_title(loc="left") for each in axes] == ["inside", "cuBLAS"]
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["even", "bell", "none"]
     assert [(row[""], row["how the inputs are distributed"], row["error"]) for row in drawing.table] == [
@@ -843,24 +840,22 @@ def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brough
     ]
     assert len(drawing.rows) == 4 and not drawing.stale and "the highest even, inside (64.0)" in drawing.alt
     results.rows.loc[results.rows["law"] == "normal", "status"] = "stale"
-    drawing = figures_dots.draw("sums", dots, results)
-    faces = [line.get_markerfacecolor() for line in drawing.figure.axes[0].lines if line.get_marker() == "o"]
-    assert drawing.stale and [face == PAPER for face in faces] == [False, True]
-    nothing = figures_dots.draw("sums", dots, experiments_results.nothing(sums))
-    assert nothing.rows == [] and nothing.figure.axes[0].texts[0].get_text() == "not measured"
+    drawing = declared.draw("sums", dots, results)
+    marks = [
+        each for each in drawing.paint(style.WIDE).axes[0].collections if len(each.get_facecolor()) and each.get_sizes()
+    ]
+    assert drawing.stale and [each.get_facecolor()[0].min() == 1 for each in marks] == [False, True]
+    nothing = declared.draw("sums", dots, experiments_results.nothing(sums))
+    assert nothing.rows == [] and nothing.paint(style.WIDE).axes[0].texts[0].get_text() == "not measured"
 
 
 def test_an_interval_that_reaches_down_to_zero_has_a_place_on_the_logarithmic_axis(tmp_path):
-    from gemmrepro.paper.figures import dots as figures_dots
-    from gemmrepro.paper.figures.style import set_style
-
-    set_style()
     shutil.copytree(ROOT / "reports/recorded/h200/pytorch/experiments", tmp_path / "pytorch")
     _, dots = experiments.figures("pytorch")["timing"]
     results = load(tmp_path, "pytorch")["timing"]
     low = results.experiment.column(dots.x).low
     several = results.rows["samples"] > 1
     results.rows.loc[several, low] = 0.0
-    drawing = figures_dots.draw("pytorch", dots, results)
-    left, right = drawing.figure.axes[0].get_xlim()
+    drawing = declared.draw("pytorch", dots, results)
+    left, right = drawing.paint(style.WIDE).axes[0].get_xlim()
     assert several.any() and 0 < left < results.rows.loc[several, dots.x].min() < right

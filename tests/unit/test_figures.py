@@ -1,58 +1,225 @@
-"""Figures draw what the rows say, say what they lack, and are the same bytes for the same rows."""
+"""Figures draw what the rows say, say what they lack, are legible and small, and the same bytes for the same rows."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-import os
 import re
-import subprocess
+import shutil
 import sys
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
-from pathlib import Path
+from itertools import combinations, pairwise
+from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 import pytest
+from colour_difference import VISION, ciede2000, lab
+from drawn_text import Box, boxes, faults, size_of
 from synthetic import LEVELS, World, stand_in
 
+from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.judge import ceilings
-from gemmrepro.measure.rows import load
-from gemmrepro.paper.figures import catalogue, climb, ratio, style
-from gemmrepro.paper.figures.catalogue import LADDER
+from gemmrepro.experiments import Lines, paper_figures, results
+from gemmrepro.figures import catalogue, declared, kit, ladder, paper, slim, stage, style
+from gemmrepro.figures.inputs import Inputs, interval
+from gemmrepro.figures.ladder import SIZES
+from gemmrepro.judge import ceilings, claims
+from gemmrepro.measure.rows import BEYOND, ENOUGH, load, load_regimes
+from gemmrepro.paper.claims import ClaimView, MeasuredView, VerdictsView
 from gemmrepro.registry import ladders
 
-
-def call(world: World, out: Path, *options: str) -> None:
-    """The figures' command line, in a process of its own."""
-    command = [
-        sys.executable,
-        "-m",
-        "gemmrepro.paper.figures.stage",
-        "--measure",
-        world.measure,
-        "--out",
-        out,
-        *options,
-    ]
-    environment = {**os.environ, "PYTHONPATH": "workflow", "PYTHONHASHSEED": "3"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+RECORDED = ROOT / "reports" / "recorded" / "h200"
+BYTES, ELEMENTS = 40_000, 1_200
+FAMILIES = [name for name in registry.family_names() if catalogue.painters(name)]
 
 
-def draw(world: World, family: str = "ladder", names: Sequence[str] = LADDER) -> dict[str, style.Drawing]:
-    """A family's figures as matplotlib holds them."""
-    measured = world.write().measure
-    return catalogue.draw(load(measured, family), load(measured, "ceilings"), names)
+def judged(name: str, article: str, verdict: str, over: float) -> ClaimView:
+    """A claim that was judged at `over` times the published value."""
+    value = MeasuredView(over, "ratio", over, over, (), "")
+    rest = {"correction": None, "kernels": (), "published": (), "judged_on": None}
+    words = dict.fromkeys(("where", "statement", "transfer", "transfer_reason", "explanation"), "")
+    about = {"family": article, "article": article, "register": "article", "way": "measured", "verdict": verdict}
+    return ClaimView(id=name, judged=(value,), expected=1.0, tolerance=0.1, **about, **rest, **words)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def closed() -> Iterator[None]:
-    yield
+def verdicts() -> VerdictsView:
+    """Sixty statements of two articles, from a hundredth to a hundred times what was published."""
+    kinds = ("reproduced", "partly", "not reproduced")
+    made = [judged(f"{i}", ("ladder", "ozaki")[i % 2], kinds[i % 3], 10 ** ((i - 30) / 15)) for i in range(60)]
+    return VerdictsView(tuple(made), "NVIDIA H200", "recorded", {})
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory) -> Inputs:
+    folder = tmp_path_factory.mktemp("recorded")
+    names = registry.family_names()
+    for name in names:
+        if (recorded := RECORDED / name / "experiments").is_dir():
+            shutil.copytree(recorded, folder / name)
+        if (recorded := RECORDED / name / "regimes" / "1").is_dir():
+            shutil.copytree(recorded, folder / "regimes" / name)
+    return Inputs(
+        {name: load(RECORDED, name) for name in names},
+        {name: results.load(folder, name) for name in names},
+        {name: load_regimes(folder / "regimes", name) for name in names},
+        verdicts(),
+        {claim.id: claim.value for claim in claims.load()},
+    )
+
+
+@pytest.fixture(scope="module")
+def drawings(inputs) -> Iterator[dict[str, style.Drawing]]:
+    """Every figure of the recorded rows: the paper's own, then each family's."""
+    found = {f"paper/{name}": drawing for name, drawing in catalogue.draw(inputs).items()}
+    for family in FAMILIES:
+        of_family = catalogue.draw(replace(inputs, family=family))
+        found |= {f"{family}/{name}": drawing for name, drawing in of_family.items()}
+    yield found
     plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def svgs(drawings) -> dict[str, tuple[str, str]]:
+    """Both widths of each figure."""
+    return {
+        name: (catalogue.svg_of(drawing), catalogue.svg_of(drawing, style.NARROW)) for name, drawing in drawings.items()
+    }
+
+
+def test_every_figure_is_drawn_and_described_by_its_finding(drawings):
+    own = [name.removeprefix("paper/") for name in drawings if name.startswith("paper/")]
+    assert own == paper_figures.drawn(registry.family_names())
+    for name, drawing in drawings.items():
+        unjudged = name.startswith("paper/stated_") and name not in ("paper/stated_ladder", "paper/stated_ozaki")
+        assert bool(drawing.table) == ("not measured" not in drawing.title) or not unjudged, name
+        assert len(drawing.alt) in style.SAID and drawing.alt != drawing.title, name
+        assert 0 < len(drawing.title) < 140 and not drawing.title.endswith("."), name
+        assert not re.search(r"\bnan\b|\d(e[+-])\d", drawing.title + drawing.alt), name
+        assert len(list(csv.DictReader(io.StringIO(catalogue.csv_of(drawing))))) == len(drawing.table), name
+
+
+def test_no_text_leaves_a_figure_or_meets_another(svgs):
+    assert {name: found for name, both in svgs.items() for svg in both if (found := faults(svg))} == {}
+
+
+def test_figures_are_small_and_legible_on_a_phone(svgs):
+    """At 300 pixels, the width of a column on a screen of 390, letters are 10 pixels high."""
+    for name, both in svgs.items():
+        assert min(box.size for box in boxes(both[1])) * 300 / size_of(both[1])[0] >= 10, name
+        for svg in both:
+            assert len(svg.encode()) <= BYTES and len(re.findall(r"<[a-zA-Z]", svg)) <= ELEMENTS, name
+
+
+def test_colours_are_those_of_the_page(svgs):
+    """But for cells, which keep theirs where the page is dark."""
+    for name, both in svgs.items():
+        literal = {each for svg in both for each in re.findall(r"(?<!,)(#[0-9a-f]{6})\b", svg.split("@media")[0])}
+        assert not literal or name.endswith(("_layout", "/tiles")), (name, literal)
+
+
+def test_the_paper_shows_at_most_fifteen_figures_of_the_families_at_hand():
+    assert len(paper_figures.needed()) <= 15
+    ladder_alone = [*paper_figures.WHOLE, "ladder", "shares", "issuing"]
+    assert paper_figures.names(["ladder"]) == ladder_alone
+
+
+def test_without_rows_figures_say_so(inputs, tmp_path):
+    names = registry.family_names()
+    bare = Inputs({name: load(tmp_path, name) for name in names}, {name: results.load(None, name) for name in names})
+    for family in ("", *FAMILIES):
+        for name, drawing in catalogue.draw(replace(bare, family=family)).items():
+            assert catalogue.svg_of(drawing) and catalogue.svg_of(drawing, style.NARROW), name
+            assert len(drawing.alt) in style.SAID and not drawing.rows, name
+
+
+def test_a_row_is_the_median_of_its_rounds(drawings):
+    drawing = drawings["paper/row"]
+    medians = pd.DataFrame(drawing.table).groupby("round")["ratio"].median()
+    value = float(re.search(r"one row: ([0-9.]+)", drawing.title)[1])
+    assert sorted(medians)[len(medians) // 2] == pytest.approx(value, rel=1e-3)
+
+
+def test_what_a_scheduler_issues_adds_up(drawings):
+    """Of its cycles; the multiply-adds of the best level fill most of them, those of the first few."""
+    shown = pd.DataFrame(drawings["paper/issuing"].table)
+    parts = shown[["FFMA", "other instructions", "none"]]
+    assert len(shown) > 10 and (parts >= 0).all(axis=None) and parts.sum(axis=1).to_numpy() == pytest.approx(1)
+    assert shown["FFMA"].max() > 0.7 > 0.05 > shown["FFMA"].iloc[0]
+
+
+def test_every_judged_statement_is_drawn(inputs, drawings):
+    shown = paper.compared(inputs)
+    assert [over for _, over in shown] == pytest.approx([10 ** ((i - 30) / 15) for i in range(60)])
+    assert len(drawings["paper/statements"].table) == 60
+    assert drawings["paper/statements"].title == "Of 60 decided statements 20 hold on H200"
+
+
+def test_regimes_are_drawn_of_every_family_that_has_rows(inputs, drawings):
+    measured = {family for family, regimes in inputs.regimes.items() if len(regimes.summary)}
+    drawn = {
+        name.removeprefix("paper/regimes_") for name, each in drawings.items() if "regimes_" in name and each.table
+    }
+    assert drawn <= measured and len(drawn) > 5, "a family whose intervals are too wide draws nothing"
+
+
+@pytest.mark.parametrize("family", ["ladder", "hopper", "ada"])
+def test_a_drawn_baseline_agrees_with_the_ratio_and_no_interval_ends_above_the_ceiling(inputs, family):
+    shown = ladder.climbed(inputs.measured[family], inputs.ceilings)
+    levels = shown.levels[shown.levels["ratio"].notna()]
+    assert len(levels) > 10 and set(levels["size"]) <= set(SIZES)
+    assert ((levels["tflops"] > levels["baseline"]) == (levels["ratio"] > 1)).all()
+    assert (levels["tflops_high"].dropna() <= BEYOND * shown.ceilings[0].value).all()
+
+
+def test_an_interval_needs_enough_samples():
+    row = pd.Series({"samples": ENOUGH - 1, "low": 0.9, "high": 1.1})
+    assert np.isnan(interval(row, "low", "high")).all()
+    row["samples"] = ENOUGH
+    assert interval(row, "low", "high") == (0.9, 1.1) and np.isnan(interval(row, None, None)).all()
+
+
+def _lines(ys: Sequence[float], **about) -> tuple[Lines, pd.DataFrame]:
+    """A line for each of `ys`, ending there."""
+    names = [f"a series with a long name, {i}" for i in range(len(ys))]
+    lines = Lines("name", "Subject", "n", "n", "y", "error", "law", {"law": "law"}, {n: n for n in names}, **about)
+    points = [
+        {"panel": "law", "series": name, "x": x, "y": y} for name, y in zip(names, ys, strict=True) for x in (1, 1024)
+    ]
+    return lines, kit.marks(points)
+
+
+@pytest.mark.parametrize("page", [style.WIDE, style.NARROW])
+def test_lines_that_coincide_have_labels_that_do_not(page):
+    """Eight labels at one end stand clear of each other, and there is no legend."""
+    lines, frame = _lines([3.0] * 8)
+    rows = SimpleNamespace(rows=pd.DataFrame({"law": [], "n": [], "y": []}))
+    paint = lambda page: declared._paint_lines(lines, frame, rows, page)  # noqa: E731
+    svg = catalogue.svg_of(style.Drawing("title", "", "what it says", [], paint), page)
+    said = " ".join(box.text for box in boxes(svg))
+    assert faults(svg) == [] and all(re.search(rf"\b{i}\b", said) for i in range(8))
+
+
+def test_a_title_states_what_the_rows_bear_out():
+    factor = {"says": "{name}: {factor} times", "reference": "a series with a long name, 0"}
+    assert declared._lines_title(*_lines([2.0], says="from {first} to {last}")) == "Subject"  # nothing changes
+    assert declared._lines_title(*_lines([2.0, 1.0], **factor)).startswith("Subject")  # no other reaches further
+    lines, frame = _lines([2.0, 1.0, 3.0], **factor)
+    frame.loc[frame["series"] != factor["reference"], "x"] *= 4
+    assert declared._lines_title(lines, frame) == "a series with a long name, 1: 4.00 times"
+
+
+# Of synthetic rows: two types, tuned twins, steps past the article, stale rows, and none.
+
+
+def draw(world: World, family: str = "ladder", names: Sequence[str] = ("climb", "ratio")) -> dict[str, style.Drawing]:
+    measured = world.write().measure
+    both = {name: load(measured, name) for name in (family, "ceilings")}
+    return catalogue.draw(Inputs(both, family=family), names)
 
 
 @pytest.fixture(scope="module")
@@ -60,162 +227,58 @@ def world(tmp_path_factory) -> World:
     return World(tmp_path_factory.mktemp("figures"))
 
 
-@pytest.fixture(scope="module")
-def drawn(world) -> dict[str, style.Drawing]:
-    return draw(world)
-
-
-@pytest.fixture(scope="module")
-def svg(drawn) -> dict[str, str]:
-    return {name: catalogue.svg_of(drawing) for name, drawing in drawn.items()}
-
-
-@pytest.mark.parametrize("name", LADDER)
-def test_svg_is_well_formed_and_keeps_its_text(svg, name):
-    root = ElementTree.fromstring(svg[name])
-    assert root.tag.endswith("svg")
-    assert len(list(root.iter("{http://www.w3.org/2000/svg}text"))) > 5
-    assert "metadata" not in svg[name]
-    assert style.INK in svg[name]
-
-
-def test_the_command_line_writes_the_same_bytes_and_what_they_show(world, drawn, svg, tmp_path):
-    call(world, tmp_path, "--family", "ladder", "--figures", ",".join(LADDER))
-    for name in LADDER:
-        assert (tmp_path / f"{name}.svg").read_text() == svg[name]
-        assert (tmp_path / f"{name}.csv").read_text() == catalogue.csv_of(drawn[name])
+def test_the_command_line_writes_the_same_bytes_and_what_they_show(world, tmp_path, monkeypatch):
+    drawn = draw(world)
+    words = ["stage", "--family", "ladder", "--measure", str(world.measure), "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [*words, "--figures", "climb,ratio"])
+    assert stage.main() == 0
+    for name, drawing in drawn.items():
+        assert (tmp_path / f"{name}.svg").read_text() == catalogue.svg_of(drawing)
+        assert (tmp_path / f"{name}.narrow.svg").read_text() == catalogue.svg_of(drawing, style.NARROW)
+        assert (tmp_path / f"{name}.csv").read_text() == catalogue.csv_of(drawing)
         about = json.loads((tmp_path / f"{name}.json").read_text())
-        assert (about["title"], about["caption"], about["alt"]) == (
-            drawn[name].title,
-            drawn[name].caption,
-            drawn[name].alt,
-        )
-        assert about["rows"] == list(drawn[name].rows) and about["stale"] is False
+        assert (about["title"], about["caption"], about["alt"]) == (drawing.title, drawing.caption, drawing.alt)
+        assert about["rows"] == list(drawing.rows) and about["stale"] is False
         assert about["columns"][0] == "level" and "stale" not in about["columns"]
-        assert [row["level"] for row in about["table"]] == [row["level"] for row in drawn[name].table]
         assert about["command"].endswith(f"results/figures/ladder/{name}.svg")
         assert (about["source"], about["gpu"]) == ("recorded", "Synthetic GPU")
 
 
-def test_a_family_without_baseline_has_no_figures(world, drawn, tmp_path):
-    assert catalogue.figure_names("ceilings") == ()
-    call(world, tmp_path / "out", "--family", "ceilings")
-    assert list((tmp_path / "out").iterdir()) == []
+def test_an_unknown_figure_is_refused(inputs):
+    with pytest.raises(UserError, match="there is no figure clim; known figures: ratio, climb, "):
+        catalogue.draw(replace(inputs, family="ladder"), ["clim"])
+    assert catalogue.painters("ceilings") == {}
 
 
-def test_an_unknown_figure_is_refused():
-    with pytest.raises(UserError, match="there is no figure clim; known figures: climb, "):
-        catalogue.check_names("ladder", ["clim"])
-
-
-def test_ratio_puts_published_beside_measured(drawn):
-    drawing = drawn["ratio"]
+def test_ratio_puts_published_beside_measured(world):
+    drawing = draw(world)["ratio"]
     rows = {row["level"]: row for row in drawing.table}
     assert rows["L7 warptile"]["published"] == 0.937
     assert rows["L7 warptile"]["measured, cuda12"] == pytest.approx(0.90)
     assert rows["L7 warptile"]["measured, cuda13"] == pytest.approx(0.918)
     low, high = rows["L7 warptile"]["95% interval"]
-    assert low < 0.90 < high
-    assert next(iter(drawing.table[0])) == "level"
+    assert low < 0.90 < high and len(drawing.rows) == 2 * len(LEVELS)
     assert "NVIDIA A6000" in drawing.caption and "Synthetic GPU" in drawing.caption
-    assert len(drawing.rows) == 2 * len(LEVELS)
 
 
 def test_stale_rows_are_marked(tmp_path):
     for drawing in draw(World(tmp_path, stale=("ladder.smem",))).values():
-        assert drawing.stale is True
-        assert "stale" in drawing.caption
+        assert drawing.stale is True and "stale" in drawing.caption
         assert {row["level"] for row in drawing.table if row.get("stale")} == {"L3 smem"}
 
 
 def test_a_smaller_sweep_takes_its_largest_size_and_says_so(tmp_path):
-    ratio = draw(World(tmp_path, sizes=(256, 512), caches=("cold", "warm")), names=["ratio"])["ratio"]
-    assert "M = N = K = 512" in ratio.caption
-    assert "4096 was not measured" in ratio.caption
+    drawing = draw(World(tmp_path, sizes=(256, 512), caches=("cold", "warm")), names=["ratio"])["ratio"]
+    assert "M = N = K = 512" in drawing.caption and "4096 was not measured" in drawing.caption
 
 
-# What a figure shows is selected before anything is drawn.
-
-
-def test_the_climb_selects_a_place_per_step_and_reaches_beyond_every_bar(world, drawn):
-    shown = climb.selection(load(world.measure, "ladder"), load(world.measure, "ceilings"))
-    assert shown.sizes == [4096, 8192] and len(shown.labels) == len(ladders.steps("ladder"))
-    panel = shown.panels[0]
-    speeds = [step.level.point.value for step in panel.steps if step.level]
-    assert len(speeds) == len(LEVELS) and speeds == sorted(speeds)
-    beside = [step.level.baseline for step in panel.steps if step.level]
-    assert max(beside) == pytest.approx(min(beside))
-    assert shown.ceilings[0].value == 60.0 and shown.reach >= 60.0
-    assert not shown.has_tuned and shown.any_step
-
-
-def test_an_interval_of_time_is_one_of_throughput_turned_over(world, drawn):
-    shown = climb.selection(load(world.measure, "ladder"), None)
-    levels = [level.point for panel in shown.panels for level in panel.levels()]
-    assert levels and all(point.low < point.value < point.high for point in levels)
-
-
-def test_bars_are_of_one_toolkit_and_diamonds_of_the_other(world, drawn):
-    shown = ratio.selection(load(world.measure, "ladder"))
-    assert (shown.toolkit, shown.other_toolkit) == ("cuda12", "cuda13")
-    measured = [bar for bar in shown.bars if bar.values]
-    assert len(measured) == len(LEVELS)
-    assert all((len(bar.drawn), len(bar.others)) == (1, 1) for bar in measured)
-    assert shown.reach == pytest.approx(max(bar.others[0].value for bar in measured), abs=0.1)
-
-
-def test_a_recorded_family_is_drawn_at_the_size_of_its_article():
-    drawn = catalogue.draw(load(ROOT / "reports/recorded/h200", "cute"), None, ["ratio"])["ratio"]
-    assert "M = N = K = 2048" in drawn.caption
-    assert {row["level"]: row["published"] for row in drawn.table if "published" in row}["cute_cpp 3-stage"] == 1.16
-
-
-def test_a_family_timed_with_cold_caches_alone_is_drawn_from_them():
+def test_a_family_timed_with_cold_caches_alone_is_drawn_from_them(inputs):
     """As the default run times Ada's and CuTe's."""
-    measured = load(ROOT / "reports/recorded/h200", "ada")
+    measured = inputs.measured["ada"]
     cold = replace(measured, summary=measured.summary[measured.summary["cache"] == "cold"])
     assert (measured.cache, cold.cache) == ("warm", "cold")
-    for drawn in catalogue.draw(cold, None, ["ratio", "climb"]).values():
-        assert drawn.rows and "cold cache" in drawn.caption and "warm" not in drawn.caption
-    warm, alone = (climb.selection(each, None) for each in (measured, cold))
-    shown = [[step.level is not None for panel in each.panels for step in panel.steps] for each in (warm, alone)]
-    assert shown[0] == shown[1] and any(shown[0])
-    assert all(bar.drawn for group in ratio.selection(cold).groups for bar in group.bars)
-
-
-def test_nothing_measured_still_draws(tmp_path):
-    for drawing in draw(World(tmp_path, ladder=False, ceilings=False)).values():
-        assert len(catalogue.svg_of(drawing)) > 1000
-        assert "Nothing was measured." in drawing.caption
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-def contrast(a: str, b: str) -> float:
-    high, low = sorted((luminance(a), luminance(b)), reverse=True)
-    return (high + 0.05) / (low + 0.05)
-
-
-def test_every_series_stands_out_from_paper_light_and_dark():
-    """3:1, as WCAG 2.1 asks of graphics."""
-    css = (ROOT / "reports" / "template" / "paper.css").read_text()
-    light, dark = css.split("@media (prefers-color-scheme: dark)")[0], css.split("prefers-color-scheme: dark")[1]
-    dark = dark.split("* { box-sizing")[0]
-    for block in (light, dark):
-        values = dict(re.findall(r"(--[a-z0-9-]+): (#[0-9a-f]{6})", block))
-        for variable in style.COLOURS.values():
-            if variable.name not in ("grid", "paper"):
-                assert contrast(values[f"--{variable.name}"], values["--paper"]) >= 3, variable
-    for colour, variable in style.COLOURS.items():
-        assert f"--{variable.name}: {colour}" in light, "the page and the SVG file must agree in light mode"
-        assert f"--{variable.name}: {variable.dark}" in dark, "and in dark mode"
-
-
-# With stand-ins for all that a family may hold: two types, tuned twins, steps past the article.
+    for drawing in catalogue.draw(Inputs({"ada": cold}, family="ada"), ["ratio", "climb"]).values():
+        assert drawing.rows and "cold cache" in drawing.caption and "warm" not in drawing.caption
 
 
 @pytest.fixture(scope="module")
@@ -224,9 +287,8 @@ def whole(tmp_path_factory) -> dict[str, dict[str, style.Drawing]]:
     with pytest.MonkeyPatch.context() as patch:
         stand_in(patch, folder)
         sizes = (1024, 4096, 8192, 16384)
-        world = World(folder, families=("ladder", "hopper", "ceilings"), whole=True, sizes=sizes).write()
-        roofs = load(world.measure, "ceilings")
-        return {name: catalogue.draw(load(world.measure, name), roofs) for name in ("ladder", "hopper")}
+        made = World(folder, families=("ladder", "hopper", "ceilings"), whole=True, sizes=sizes)
+        return {name: draw(made, name) for name in ("ladder", "hopper")}
 
 
 def test_ratio_puts_twins_beside_their_level(whole):
@@ -237,9 +299,9 @@ def test_ratio_puts_twins_beside_their_level(whole):
     levels = list(table)
     assert levels.index("L7 warptile, tuned") == levels.index("L7 warptile") + 1 < levels.index("L7.1 async_copy")
     said = whole["ladder"]["ratio"].caption
-    assert "striped: the same source, tuned on this GPU" in said and "fp32" in said
+    assert "green: the same source, tuned on this GPU" in said and "fp32" in said
     hopper = whole["hopper"]["ratio"]
-    assert "Hatched" not in hopper.caption and "bf16 and fp16" in hopper.caption
+    assert "Hollow grey" not in hopper.caption and "bf16 and fp16" in hopper.caption
     assert {"H1 wgmma", "H1 wgmma, fp16"} <= {row["level"] for row in hopper.table}
 
 
@@ -295,8 +357,92 @@ def test_what_a_kernels_gain_is_measured_over(tmp_path, monkeypatch):
 
 
 def test_labels_keep_their_distance_and_their_order():
-    places = style.spread([0.5, 0.5, 0.51, 0.1], 0.1, 0.0, 1.0)
+    places = kit.spread([0.5, 0.5, 0.51, 0.1], 0.1, 0.0, 1.0)
     assert places[3] == pytest.approx(0.1)
     inner = sorted(places[:3])
     assert all(b - a >= 0.1 - 1e-9 for a, b in pairwise(inner))
-    assert places[0] < places[2] and max(style.spread([0.99, 1.0, 1.0], 0.1, 0.0, 1.0)) <= 1.0
+    assert places[0] < places[2] and max(kit.spread([0.99, 1.0, 1.0], 0.1, 0.0, 1.0)) <= 1.0
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(a: str, b: str) -> float:
+    high, low = sorted((luminance(a), luminance(b)), reverse=True)
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_every_series_stands_out_from_paper_light_and_dark():
+    """3:1, as WCAG 2.1 asks of graphics."""
+    css = (ROOT / "reports" / "template" / "paper.css").read_text()
+    light, dark = css.split("@media (prefers-color-scheme: dark)")[0], css.split("prefers-color-scheme: dark")[1]
+    dark = dark.split("* { box-sizing")[0]
+    for block in (light, dark):
+        values = dict(re.findall(r"(--[a-z0-9-]+): (#[0-9a-f]{6})", block))
+        for variable in style.COLOURS.values():
+            if variable.name not in ("grid", "paper"):
+                assert contrast(values[f"--{variable.name}"], values["--paper"]) >= 3, variable
+    for colour, variable in style.COLOURS.items():
+        assert f"--{variable.name}: {colour}" in light, "the page and the SVG file must agree in light mode"
+        assert f"--{variable.name}: {variable.dark}" in dark, "and in dark mode"
+
+
+APART = 12
+"""Least CIEDE2000 difference of two colours of a figure."""
+
+
+def test_the_difference_of_colours_is_that_of_the_published_pairs():
+    pairs = [  # of Sharma, Wu and Dalal's table 1
+        ((50, 2.6772, -79.7751), (50, 0, -82.7485), 2.0425),
+        ((50, -1, 2), (50, 0, 0), 2.3669),
+        ((50, 2.49, -0.001), (50, -2.49, 0.0011), 7.2195),
+        ((60.2574, -34.0099, 36.2677), (60.4626, -34.1751, 39.4387), 1.2644),
+        ((22.7233, 20.0904, -46.6940), (23.0331, 14.9730, -42.5619), 2.0373),
+        ((2.0776, 0.0795, -1.1350), (0.9033, -0.0636, -0.5514), 0.9082),
+    ]
+    for one, two, difference in pairs:
+        assert ciede2000(np.array(one), np.array(two)) == pytest.approx(difference, abs=1e-4)
+
+
+@pytest.mark.parametrize("vision", VISION)
+@pytest.mark.parametrize("page", ["light", "dark"])
+def test_any_two_colours_are_told_apart(page, vision):
+    """On either page, with all cones and without the green or the red: series, what was published, and ink."""
+    drawn = (*style.SERIES, style.PUBLISHED, style.INK)
+    shown = {"light": drawn, "dark": [style.COLOURS[each].dark for each in drawn]}[page]
+    for a, b in combinations(shown, 2):
+        assert ciede2000(lab(a, vision), lab(b, vision)) >= APART, (a, b)
+
+
+def test_text_that_overlaps_or_leaves_is_found():
+    head = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 40"><style>\n.a{font-size:10px}\n</style>'
+    text = '<text class="a" x="{}" y="{}">wide</text>'
+    assert faults(head + text.format(5, 20) + text.format(50, 20) + "</svg>") == []
+    assert faults(head + text.format(5, 20) + text.format(15, 22) + "</svg>") == ["'wide' meets 'wide'"]
+    assert faults(head + text.format(90, 20) + "</svg>") == ["'wide' leaves the picture"]
+    turned = head + text.format(5, 30) + '<text class="a" transform="translate(60 38) rotate(-90)">wide</text></svg>'
+    assert faults(turned) == [] and all(isinstance(box, Box) for box in boxes(turned))
+
+
+def test_slimming_keeps_marks_and_joins_neighbours():
+    svg = """<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 9 9">
+    <defs><clipPath id="p1"><rect x="0" y="0" width="9" height="9"/></clipPath></defs><g id="figure_1"><g id="one">
+    <path d="M 0 1.2345 &#10;L 2 3" style="fill: none; stroke: #1b1f26" clip-path="url(#p1)"/>
+    <path d="M 4 5 &#10;L 6 7" style="fill: none; stroke: #1b1f26" clip-path="url(#p1)"/></g>
+    <defs><path id="m1" d="M 0 3 L 3 0 L 0 0 z"/>
+    <path id="m2" d="M 0 3 L 3 0 L 0 0 z"/><path id="m3" d="M 2 0 L -2 0"/></defs>
+    <use xlink:href="#m1" x="1" y="2" style="fill: #1c6799"/>
+    <use xlink:href="#m2" x="3.14159" y="2" style="fill: #1c6799"/>
+    <use xlink:href="#m3" x="1" y="2" style="stroke: #1c6799"/><text x="1" y="2" style="font-size: 9px">A &lt; B</text>
+    </g></svg>"""
+    small = slim.slim(svg, "A title", "What it says")
+    assert 'd="M0 1.2L2 3M4 5L6 7"' in small and small.count("<clipPath") == 1
+    assert small.count('<path id="') == 2 and small.count("<use ") == 3 and 'x="3.1"' in small
+    assert "A &lt; B</text>" in small
+    assert "<title>A title</title>" in small and "<desc>What it says</desc>" in small
+    assert "stroke:var(--ink,#1b1f26)" in small and "--series-1:#2c80ff" in small
+    with pytest.raises(UserError, match="is no SVG"):
+        slim.slim("<p>", "one", "")

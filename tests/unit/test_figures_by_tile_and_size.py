@@ -5,12 +5,15 @@ import pytest
 from synthetic import World
 
 from gemmrepro import registry
+from gemmrepro.core.loading import load_module
 from gemmrepro.core.text import listed
 from gemmrepro.errors import UserError
+from gemmrepro.experiments import paper_figures
+from gemmrepro.figures.inputs import Inputs
+from gemmrepro.figures.style import COLOURS, WIDE, logarithmic, set_style
 from gemmrepro.measure.rows import load
-from gemmrepro.paper.figures import sizes
-from gemmrepro.paper.figures.style import COLOURS, between_decades, set_style
-from gemmrepro.paper.figures.tiles import ON_DARK, ON_LIGHT, draw, luminance, read
+
+figures = load_module("figures_of_cutile", paper_figures.path_of("cutile"))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -23,11 +26,11 @@ def measured(tmp_path_factory):
     root = tmp_path_factory.mktemp("world")
     ratios = {"cutile.published_fp16": 0.9, "cutile.published_fp64": 0.02}
     world = World(root, families=("cutile",), sizes=(1024, 4096), caches=("warm",), counters=False, ratios=ratios)
-    return load(world.write().measure, "cutile")
+    return Inputs({"cutile": load(world.write().measure, "cutile")}, family="cutile")
 
 
 def test_published_ratios_are_quotients_of_throughputs():
-    found = sizes.published_ratios("cutile")
+    found = figures.published_ratios("cutile")
     assert set(found) == {"cutile.published_fp16", "cutile.published_tf32", "cutile.published_fp64"}
     fp16 = {claim.compute["n"]: claim.value for claim in found["cutile.published_fp16"]}
     assert list(fp16) == [1024, 2048, 4096, 8192, 16384]  # 32768 is an experiment's
@@ -35,21 +38,21 @@ def test_published_ratios_are_quotients_of_throughputs():
 
 
 def test_measured_and_published_ratios_stand_in_one_panel_a_type(measured):
-    drawn = sizes.draw(measured)
+    drawn = figures.sizes(measured)
     rows = {(row["level"], row["type"], row["size"]): row for row in drawn.table if "measured" in row}
     assert rows["cuTile matmul", "fp16", 4096]["measured"] == pytest.approx(0.9)
     published = {(row["type"], row["size"]): row["published"] for row in drawn.table if "published" in row}
     assert published["fp64", 1024] == pytest.approx(0.855789 / 26.687611, abs=1e-4)
     assert ("bf16", 4096) not in published
     assert "NVIDIA B200" in drawn.caption and "Recorded earlier on Synthetic GPU" in drawn.caption
-    titles = {axes.get_title(loc="left") for axes in drawn.figure.axes if axes.get_visible()}
+    titles = {axes.get_title(loc="left") for axes in drawn.paint(WIDE).axes if axes.get_visible()}
     assert {"fp16", "bf16", "tf32", "int8", "fp64", "fp8_e4m3"} == titles
     assert "fp16 0.920 (C5 at 4096)" in drawn.alt and drawn.title.startswith("At the largest size no kernel")
 
 
 def test_stale_ratios_are_hollow_and_said_so(tmp_path):
     world = World(tmp_path, families=("cutile",), sizes=(4096,), caches=("warm",), stale=("cutile.published_fp16",))
-    drawn = sizes.draw(load(world.write().measure, "cutile"))
+    drawn = figures.sizes(Inputs({"cutile": load(world.write().measure, "cutile")}, family="cutile"))
     assert drawn.stale and "Hollow marks and bars are stale" in drawn.caption
 
 
@@ -76,50 +79,36 @@ def table(tmp_path, monkeypatch):
 
 
 def test_a_cell_is_the_best_candidate_of_its_tile(table, measured):
-    search = read(registry.tunable("cutile.matmul_bf16_tuned"))
+    search = figures.read(registry.tunable("cutile.matmul_bf16_tuned"))
     assert search.size == 4096
-    assert {tile: (best.ratio, best.candidates) for tile, best in search.tiles.items()} == {
+    tiles = search.tiles.set_index(["bm", "bn"])
+    assert {tile: (best["ratio"], best["candidates"]) for tile, best in tiles.iterrows()} == {
         (128, 128): (0.95, 2),
         (128, 256): (0.90, 1),
     }, "one that was not timed, and one that the space does not hold, make no cell"
-    drawn = draw(measured)
+    drawn = figures.tiles(measured)
     assert [row["tile"] for row in drawn.table] == ["128 x 128", "128 x 256"]
     assert "0.950, of matmul_bf16 in tiles of 128 x 128" in drawn.alt and "at 4096" in drawn.caption
-    texts = [text.get_text() for text in drawn.figure.axes[0].texts]
+    axes = drawn.paint(WIDE).axes[0]
+    texts = [text.get_text() for text in axes.texts]
     assert "0.95\nocc 2" in texts and "0.90\n8 w" in texts
-    colours = {text.get_color() for text in drawn.figure.axes[0].texts}
-    assert colours == {ON_DARK, ON_LIGHT} and not colours & set(COLOURS)
+    colours = {text.get_color() for text in axes.texts}
+    assert colours == {figures.ON_DARK, figures.ON_LIGHT} and not colours & set(COLOURS)
 
 
 def test_without_a_table_the_figure_says_so_and_a_broken_one_is_named(table, measured):
     table.write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match=r"matmul_bf16_tuned\.csv is no table of candidates"):
-        draw(measured)
+        figures.tiles(measured)
     table.unlink()
-    drawn = draw(measured)
+    drawn = figures.tiles(measured)
     assert drawn.caption == "No search was recorded for this family." and not drawn.table
 
 
 def test_the_committed_tables_are_read():
-    search = read(registry.tunable("cutile.matmul_bf16_tuned"))
+    search = figures.read(registry.tunable("cutile.matmul_bf16_tuned"))
     assert search.size == 4096 and len(search.tiles) == 8
-    assert search.fastest == (128, 128)
-
-
-def test_text_on_a_cell_stands_out(measured):
-    drawn = draw(measured)
-    ink = {ON_DARK: luminance((0.99,) * 3), ON_LIGHT: 0.007}
-    checked = 0
-    for axes in (axes for axes in drawn.figure.axes if axes.texts):
-        cells = axes.collections[0]
-        rows, columns = cells.get_array().shape
-        colours = cells.to_rgba(cells.get_array()).reshape(rows, columns, 4)
-        for text in axes.texts:
-            x, y = text.get_position()
-            pair = sorted((ink[text.get_color()], luminance(colours[int(y), int(x)])))
-            assert (pair[1] + 0.05) / (pair[0] + 0.05) > 4, text.get_text()
-            checked += 1
-    assert checked > 20
+    assert (search.best["bm"], search.best["bn"]) == (128, 128)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +118,7 @@ def test_twos_and_fives_are_labelled_where_decades_are_few(low, high, labels):
     figure, axes = plt.subplots()
     axes.set_yscale("log")
     axes.set_ylim(low, high)
-    between_decades(axes.yaxis)
+    logarithmic(axes.yaxis)
     figure.canvas.draw()
     ticks = zip(axes.yaxis.get_minorticklocs(), axes.yaxis.get_minorticklabels(), strict=True)
     assert {label.get_text() for at, label in ticks if low < at < high} - {""} == labels

@@ -9,7 +9,7 @@ from gemmrepro.core import dependencies, trees
 
 LAYERS = (
     *("errors", "stats", "core", "operations", "registry", "operands", "build", "gpu", "timing", "ozaki", "gates"),
-    *("measure", "experiments", "tune", "recordings", "judge", "paper", "host", "check"),
+    *("measure", "experiments", "tune", "recordings", "judge", "paper", "figures", "host", "check"),
 )
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import combinations
 
+import pandas as pd
 import pytest
+from colour_difference import VISION, ciede2000, lab
 
-from gemmrepro.paper.figures import catalogue, layouts, pipeline
-from gemmrepro.registry import FIGURES
+from gemmrepro.core.loading import load_module
+from gemmrepro.errors import UserError
+from gemmrepro.experiments import paper_figures
 
-PRINTED = layouts.read("cute")
+figures = load_module("figures_of_cute", paper_figures.path_of("cute"))
+PRINTED = {name: list(own.itertuples()) for name, own in figures.read().groupby("layout")}
 
 
 def test_a_tile_lies_as_the_atom_and_the_swizzle_say():
@@ -57,22 +62,30 @@ def test_ldmatrix_gives_each_lane_what_the_mma_wants():
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])
 def test_no_stage_is_used_twice_at_once_and_copies_begin_one_by_one(stages):
-    used = list(pipeline.uses(stages))
+    used = list(figures._uses(stages))
     steps = [(use.stage, step) for use in used for step in range(use.begin, use.end)]
     assert len(steps) == len(set(steps))
     begins = [use.begin for use in used if use.copied]
     assert len(begins) == len(set(begins))
-    for tile in range(pipeline.TILES):
+    for tile in range(figures.TILES):
         copied, multiplied = (use for use in used if use.tile == tile)
         assert copied.end == multiplied.begin and copied.end - copied.begin == max(1, stages - 1)
 
 
 def test_neighbours_alike_share_a_label():
-    panel = layouts.Panel("", {(0, c): "ab"[c > 2] for c in range(5)}, {(0, c): int(c == 4) for c in range(5)}, "")
-    assert list(layouts.runs(panel)) == [(0, 0, 3), (0, 3, 1), (0, 4, 1)]
+    cells = pd.DataFrame({"row": 0, "column": range(5), "text": list("aaabb"), "shade": [0, 0, 0, 0, 1]})
+    shown = figures.runs(cells, "text", "shade")
+    assert shown[["column", "width"]].to_numpy().tolist() == [[0, 3], [3, 1], [4, 1]]
 
 
-def test_a_family_without_layouts_draws_why():
-    assert set(catalogue.DESIGN) < set(FIGURES)
-    for draw in (layouts.tile, layouts.copy, layouts.mma):
-        assert draw("ladder").caption == "No layouts were printed."
+def test_a_family_without_layouts_has_none(tmp_path):
+    assert figures.read(tmp_path / "layouts.csv").empty
+    (tmp_path / "layouts.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="holds no layouts"):
+        figures.read(tmp_path / "layouts.csv")
+
+
+@pytest.mark.parametrize("vision", VISION)
+def test_any_two_shades_are_told_apart(vision):
+    for a, b in combinations(figures.SHADES, 2):
+        assert ciede2000(lab(a, vision), lab(b, vision)) >= 12, (a, b)

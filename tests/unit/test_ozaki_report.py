@@ -10,14 +10,12 @@ import pytest
 from gemmrepro import experiments, registry
 from gemmrepro.core.tables import csv_text
 from gemmrepro.experiments.results import Results, load
+from gemmrepro.figures import declared, style
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.evidence import Evidence
 from gemmrepro.judge.experiments import point_values
 from gemmrepro.measure import rows as measured
-from gemmrepro.paper.figures import dots as figure_dots
-from gemmrepro.paper.figures import lines as figure_lines
-from gemmrepro.paper.figures import style
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import is_tuned, level_name, steps
 
@@ -133,10 +131,10 @@ def test_kernels_of_several_launches_are_steps_of_their_own():
 
 def test_the_frontier_joins_the_cuts_of_fast_mode(results):
     _, lines = experiments.figures("ozaki")["frontier"]
-    drawn = figure_lines.draw("ozaki", lines, results["products"])
+    drawn = declared.draw("ozaki", lines, results["products"])
     shown = {name for row in drawn.table for name in row}
     assert "bf16, d = 9 to 5" in shown and "cuBLAS, FP64" not in shown
-    (axes,) = drawn.figure.axes
+    (axes,) = drawn.paint(style.WIDE).axes
     assert axes.get_xscale() == "log" and len(axes.lines[0].get_xdata()) == 5
     assert len(drawn.rows) == 5  # the cuts at 16384; no other row has a ratio
 
@@ -148,8 +146,8 @@ def test_a_linear_axis_begins_at_zero(tmp_path):
     ]
     write(tmp_path, "accuracy", rows)
     _, lines = experiments.figures("ozaki")["spread"]
-    drawn = figure_lines.draw("ozaki", lines, load(tmp_path, "ozaki")["accuracy"])
-    axes = drawn.figure.axes[0]
+    drawn = declared.draw("ozaki", lines, load(tmp_path, "ozaki")["accuracy"])
+    axes = drawn.paint(style.WIDE).axes[0]
     assert axes.get_xscale() == "linear" and axes.get_xlim()[0] < 0 < 4 < axes.get_xlim()[1]
     assert [cell["φ"] for cell in drawn.table] == [0, 0.5, 4]
 
@@ -175,8 +173,9 @@ def test_hard_operands_are_drawn_law_by_law_with_a_dot_a_scheme(tmp_path):
         for number, kernel in enumerate(("cublas.gemm", "ozaki.rows_bf16_d9", "crt.fused"))
     ]
     write(tmp_path, "accuracy", rows)
-    drawn = figure_dots.draw("ozaki", dots, load(tmp_path, "ozaki")["accuracy"])
-    assert [len(axes.texts) for axes in drawn.figure.axes] == [3] * len(dots.panels)
+    drawn = declared.draw("ozaki", dots, load(tmp_path, "ozaki")["accuracy"])
+    said = [[text.get_text() for text in axes.texts] for axes in drawn.paint(style.WIDE).axes]
+    assert [len(list(filter(None, texts))) for texts in said] == [3] * len(dots.panels)
     assert len(set(drawn.rows)) == len(rows) and len(drawn.table) == len(rows)
     assert drawn.table[-1]["kernel"] == "15 moduli" and drawn.table[-1][dots.x_label] == 1e11
 

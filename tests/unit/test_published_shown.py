@@ -14,15 +14,13 @@ from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import results, tables
 from gemmrepro.experiments.tables import Printed
+from gemmrepro.figures import ladder, paper
+from gemmrepro.figures.inputs import Inputs, Numbers
 from gemmrepro.judge import claims
 from gemmrepro.judge.judging import judge_all
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import load
 from gemmrepro.paper.claims import read_verdicts
-from gemmrepro.paper.figures import ratio
-from gemmrepro.paper.figures.findings import statements
-from gemmrepro.paper.figures.findings.parts import Inputs
-from gemmrepro.paper.figures.numbers import Numbers
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
 ROWS = published_rows()
@@ -87,10 +85,10 @@ def inputs(tmp_path_factory) -> Inputs:
     judged = judge_all(RECORDED, folder, folder, tuple(names), experiments_dir=folder / "experiments")
     write_json(folder / "verdicts.json", judged.as_json())
     return Inputs(
-        read_verdicts(folder / "verdicts.json"),
-        {claim.id: claim.value for claim in claims.load()},
         {name: load(RECORDED, name) for name in names},
         {name: results.load(folder / "experiments", name) for name in names},
+        verdicts=read_verdicts(folder / "verdicts.json"),
+        published={claim.id: claim.value for claim in claims.load()},
     )
 
 
@@ -109,8 +107,8 @@ def _in_ratios(inputs: Inputs) -> Iterator[tuple[Any, ...]]:
     for family, measured in inputs.measured.items():
         if "ratio" not in registry.family(family).figures:
             continue
-        shown = ratio.selection(measured)
-        drawn = {group.published for group in shown.groups if group.published is not None and group.bars[0].drawn}
+        shown = ladder.ratios(measured)
+        drawn = set(shown.steps["published"].dropna())
         for row in ROWS:
             of_article = row["article"] == registry.family(family).article and row["metric"] == "ratio_to_cublas"
             if of_article and row["n"] == shown.published_size and row["value"] in drawn:
@@ -120,14 +118,14 @@ def _in_ratios(inputs: Inputs) -> Iterator[tuple[Any, ...]]:
 def _in_statements(inputs: Inputs) -> Iterator[tuple[Any, ...]]:
     """Rows of the statements whose figure compares one number."""
     declared = {claim.id: claim for claim in claims.load()}
-    for one in statements.compared(inputs):
-        yield from map(ident, declared[one.claim.id].published)
+    for claim, _ in paper.compared(inputs):
+        yield from map(ident, declared[claim.id].published)
 
 
 def with_counterpart(inputs: Inputs) -> set[tuple[Any, ...]]:
     """Rows on which a statement was judged by a measured value."""
     declared = {claim.id: claim for claim in claims.load()}
-    judged = (claim for claim in statements.judged(inputs) if claim.judged)
+    judged = (claim for claim in paper.judged(inputs) if claim.judged)
     return {ident(row) for claim in judged for row in declared[claim.id].published}
 
 

@@ -23,6 +23,8 @@ from gemmrepro import experiments, registry
 from gemmrepro.core import schemas
 from gemmrepro.core.text import in_words
 from gemmrepro.errors import UserError
+from gemmrepro.experiments import figure_names
+from gemmrepro.figures import stage as figures
 from gemmrepro.judge import claims, verdicts
 from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS, register_rules, way_rules
@@ -32,8 +34,6 @@ from gemmrepro.paper.bundle import Files, resolved
 from gemmrepro.paper.claims import claim_view, disagreements
 from gemmrepro.paper.exports import Citation, linked_data
 from gemmrepro.paper.figure_views import inline_svg
-from gemmrepro.paper.figures import stage as figures
-from gemmrepro.paper.figures.catalogue import figure_names
 from gemmrepro.paper.gates import gate_view, gather_checks
 from gemmrepro.paper.machine import machine_view
 from gemmrepro.paper.references import references
@@ -388,7 +388,7 @@ def test_an_odd_run_is_told_as_it_is(odd):
             "lacking",
             (
                 "ladder: no hardware counters were recorded",
-                "The numerical gate has not been run for today's binaries",
+                "the numerical gate has not been run for today's binaries",
                 "ladder: the article's size, 4096, was not part of this sweep",
                 "This run used no containers",
                 "This family was not measured.",

@@ -12,10 +12,10 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import Mark, Measured, Panel, Printed, Table, mark, quotient, tables
 from gemmrepro.experiments import results as experiments_results
 from gemmrepro.experiments.results import nothing
+from gemmrepro.figures import catalogue, style
+from gemmrepro.figures import tables as figures
+from gemmrepro.figures.inputs import Inputs, Numbers
 from gemmrepro.measure.rows import load
-from gemmrepro.paper.figures import catalogue
-from gemmrepro.paper.figures import tables as figures
-from gemmrepro.paper.figures.numbers import Numbers
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
 WITH_TABLES = [name for name in registry.family_names() if tables.declared(name)]
@@ -32,8 +32,8 @@ def without(family: str) -> Numbers:
 @pytest.mark.parametrize(("family", "name"), ALL)
 def test_a_table_draws_its_published_numbers_where_nothing_was_measured(family, name):
     table, numbers = tables.declared(family)[name], without(family)
-    drawing = catalogue.draw(numbers.measured, None, (name,), numbers.results)[name]
-    assert name in catalogue.figure_names(family)
+    inputs = Inputs({family: numbers.measured}, {family: numbers.results}, family=family)
+    drawing = catalogue.draw(inputs, (name,))[name]
     assert drawing.rows == [] and not drawing.stale and "Nothing was measured" in drawing.caption
     assert all(line["measured"] is None for line in drawing.table)
     assert {line[""] for line in drawing.table} == {panel.title for panel in table.panels.values()}
@@ -76,7 +76,7 @@ def test_quotients_keep_chip_interval_keys_and_staleness():
     assert one / two == Measured(2.0, 2.0, 2.0, True, ("a", "b"))
 
 
-def test_a_figure_of_names_writes_both_numbers_and_marks_stale_ones():
+def test_a_figure_of_names_writes_both_numbers_and_marks_stale_ones(monkeypatch):
     def marks(_numbers):
         yield mark("p", "s", "first", Printed(2.0, "T4"), Measured(1.5, 1.4, 1.6, True, ("k",)))
         yield Mark("p", "s", "second", (Printed(1.0, "T4"), Printed(3.0, "V100")), None)
@@ -84,13 +84,14 @@ def test_a_figure_of_names_writes_both_numbers_and_marks_stale_ones():
 
     table = Table("t", "Title", {"p": Panel("Panel", "ratio", line=1.0)}, marks, caption="What.")
     numbers = without("memory")
-    drawing = figures.draw(table, numbers.measured, None, {})
+    monkeypatch.setattr("gemmrepro.figures.inputs.tables_of", lambda family: {"t": table})
+    drawing = figures.draw(Inputs({"memory": numbers.measured}, family="memory"), table)
     assert drawing.stale and drawing.rows == ["k"]
     assert "published for T4 and V100" in drawing.caption and "stale" in drawing.caption
     assert [line["at"] for line in drawing.table] == ["first", "second"]
     assert drawing.table[0]["published, T4"] == 2.0 and drawing.table[0]["measured"] == 1.5
     assert drawing.table[1]["published, V100"] == 3.0 and drawing.table[1]["measured"] is None
-    texts = {text.get_text() for axes in drawing.figure.axes for text in axes.texts}
+    texts = {text.get_text() for axes in drawing.paint(style.WIDE).axes for text in axes.texts}
     assert {"T4", "V100", "here", "2.00", "1.50"} <= texts
 
 

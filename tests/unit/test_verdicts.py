@@ -390,7 +390,7 @@ def test_a_level_is_judged_with_the_articles_constants_and_the_tuned_value_stand
     found = {entry["id"]: entry for entry in result["claims"]}
     entry = found["ladder.ratio.L7"]
     assert entry["measured"][0]["value"] == pytest.approx(0.9) and entry["verdict"] == REPRODUCED
-    assert "Warptiling, tuned (L7 tuned)), which the verdict leaves out: 0.990" in entry["explanation"]
+    assert "Warptile tuned (L7 tuned)), which the verdict leaves out: 0.990" in entry["explanation"]
     assert all("tuned" not in "".join(each["from"]) for each in entry["measured"])
     assert "tuned" not in found["ladder.ratio.L3"]["explanation"]
 

@@ -120,11 +120,11 @@ for family, names in PLAN.figures().items():
             registered=read_of_families("drawn", sorted({family, "ceilings"} & set(FAMILIES))),
             published=printed(family),
             drawn_from=contents(drawn_from(family)),
-            code=code("paper.figures.stage", *declared([family])),
+            code=code("figures.stage", *declared([family])),
         message:
             "Drawing the figures of {params.family}"
         shell:
-            "python3 -m gemmrepro.paper.figures.stage --family {params.family} --measure results/measure"
+            "python3 -m gemmrepro.figures.stage --family {params.family} --measure results/measure"
             " --experiments results/experiments --out results/figures/{params.family} 2>&1 | tee {log}"
 
 
@@ -139,14 +139,14 @@ rule figures_paper:
         image=in_image("report"),
     output:
         report(
-            expand("results/figures/paper/{figure}.svg", figure=findings.drawn(FAMILIES)),
+            expand("results/figures/paper/{figure}.svg", figure=paper_figures.drawn(FAMILIES)),
             caption="../report/figure.rst",
             category="Figures",
             subcategory="paper",
         ),
         expand(
             "results/figures/paper/{figure}.{kind}",
-            figure=findings.drawn(FAMILIES),
+            figure=paper_figures.drawn(FAMILIES),
             kind=("narrow.svg", "csv", "json"),
         ),
     log:
@@ -157,11 +157,11 @@ rule figures_paper:
         families=",".join(FAMILIES),
         registered=read_of_families("drawn", FAMILIES),
         drawn_from=contents(JUDGED_BY),
-        code=code("paper.figures.findings.stage", *declared(FAMILIES)),
+        code=code("figures.stage", *declared(FAMILIES)),
     message:
         "Drawing the paper's own figures"
     shell:
-        "python3 -m gemmrepro.paper.figures.findings.stage --verdicts {input.verdicts} --measure results/measure"
+        "python3 -m gemmrepro.figures.stage --verdicts {input.verdicts} --measure results/measure"
         " --experiments results/experiments --regimes results/regimes --families {params.families}"
         " --out results/figures/paper"
         " 2>&1 | tee {log}"
@@ -170,6 +170,6 @@ rule figures_paper:
 rule figures:
     input:
         [f"results/figures/{family}/{figure}.svg" for family, names in PLAN.figures().items() for figure in names],
-        [f"results/figures/paper/{figure}.svg" for figure in findings.drawn(FAMILIES)],
+        [f"results/figures/paper/{figure}.svg" for figure in paper_figures.drawn(FAMILIES)],
     message:
         "The figures are in results/figures"

@@ -49,7 +49,7 @@ from gemmrepro.host.containers import (
 )
 from gemmrepro.host.contents import contents
 from gemmrepro.host.sources import Sources
-from gemmrepro.paper.figures import findings
+from gemmrepro.experiments import paper_figures
 from gemmrepro.host.plan import Plan, checked_out, relative
 from gemmrepro.measure.recording import CEILINGS, FILES, GATES, MANIFEST, RUN, SANITIZERS, SUMMARY
 from gemmrepro.measure.regimes import FILES as REGIME_FILES

@@ -28,9 +28,12 @@ JUDGED_BY = [
 ]
 
 
+PLACES = (experiments.path_of, tables.path_of, paper_figures.path_of)
+
+
 def declared(families):
     """The Python files of families that declare experiments and figures."""
-    paths = [place(family) for family in families for place in (experiments.path_of, tables.path_of)]
+    paths = [place(family) for family in families for place in PLACES]
     return [path for path in paths if path.is_file()]
 
 

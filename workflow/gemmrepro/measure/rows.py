@@ -198,6 +198,19 @@ def counter_key(row: Mapping[str, Any]) -> str:
     return f"{row['kernel']}/{row['toolkit']}/{row['m']}x{row['n']}x{row['k']}/{row['metric']}"
 
 
+ENOUGH = 6
+"""The fewest samples whose interval is drawn: of fewer, a 95% interval is wider than their range, or unknown."""
+
+BEYOND = 1.02
+"""How far the end of an interval may lie above the measured ceiling, as a factor."""
+
+
+def counted(row: pd.Series) -> bool:
+    """Whether a row says that its interval comes from enough samples, or from enough seeds of its operands."""
+    counts = [float(row[name]) for name in ("samples", "seeds") if name in row and pd.notna(row[name])]
+    return bool(counts) and min(counts) >= ENOUGH
+
+
 @dataclass(frozen=True)
 class Regimes:
     """One family's rows in the regimes, with the columns of `RegimeRow`; `run` is run.json or empty."""

@@ -4,6 +4,6 @@
   general sections.
 - `family` and `kernel` make the pages of families and kernels, with `table`, `rows`, `step`, `gates`, `machine_code`
   and `experiments`; `text` formats numbers, `provenance` finds the row behind a number.
-- `figures` draws the plots; `figure_views` embeds them. `findings` renders a family's prose.
+- `figure_views` embeds the figures. `findings` renders a family's prose.
 - `exports` holds the data for programs; `bundle` and `policy` make a folder of the pages, `archive` a ZIP file.
 """

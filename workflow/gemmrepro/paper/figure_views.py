@@ -17,9 +17,8 @@ from markupsafe import Markup
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import figure_names
+from gemmrepro.experiments import figure_names, paper_figures
 from gemmrepro.paper.bundle import Files
-from gemmrepro.paper.figures import findings
 from gemmrepro.paper.text import anchor
 
 _DARK_ALONE = re.compile(r"@media\(prefers-color-scheme:dark\)\{.*?\}\}\n", re.DOTALL)
@@ -69,13 +68,13 @@ class FigureView:
 
 def read_figures(folder: Path, family: str, files: Files) -> list[FigureView]:
     """The family's figures in `folder`, those of statements and regimes first; their SVG and CSV go to `files`."""
-    first = [_read_figure(folder, findings.FOLDER, name, files) for name in findings.on_page_of(family)]
+    first = [_read_figure(folder, paper_figures.FOLDER, name, files) for name in paper_figures.on_page_of(family)]
     return [*first, *(_read_figure(folder, family, name, files) for name in figure_names(family))]
 
 
 def read_findings(folder: Path, families: Sequence[str], files: Files) -> dict[str, FigureView]:
-    """The paper's own figures by name, in the order of `findings.FINDINGS`: those that these families allow."""
-    return {name: _read_figure(folder, findings.FOLDER, name, files) for name in findings.names(families)}
+    """The paper's own figures by name, in the order of `paper_figures.names`: those that these families allow."""
+    return {name: _read_figure(folder, paper_figures.FOLDER, name, files) for name in paper_figures.names(families)}
 
 
 def _read_figure(figures: Path, family: str, name: str, files: Files) -> FigureView:

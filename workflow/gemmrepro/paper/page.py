@@ -21,18 +21,18 @@ from markupsafe import Markup
 from gemmrepro.core.names import REPORT_PAGES, SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.errors import run_stage
+from gemmrepro.experiments import paper_figures
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
+from gemmrepro.measure.rows import counted
 from gemmrepro.paper import bundle, exports
 from gemmrepro.paper.accuracy import ALLOWED, Accuracies
 from gemmrepro.paper.claims import by_article, disagreements, distance
 from gemmrepro.paper.family import FamilyView, baseline_pages, family_view
 from gemmrepro.paper.figure_views import FigureView
-from gemmrepro.paper.figures.findings import FINDINGS
-from gemmrepro.paper.figures.points import counted
 from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gates import gate_tally
 from gemmrepro.paper.gpus import Gpu, side_by_side
@@ -166,12 +166,14 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
 
 def placed(family: str, findings: Mapping[str, FigureView]) -> list[str]:
     """The paper's own figures that belong to a family's results: those that need it first. "" is the whole paper."""
-    return [name for name in findings if (FINDINGS[name] or ("",))[0] == family]
+    needed = paper_figures.needed()
+    return [name for name in findings if (needed[name] or ("",))[0] == family]
 
 
 def also_in(family: str, findings: Mapping[str, FigureView]) -> list[str]:
     """The paper's own figures that show a family beside the one to whose results they belong."""
-    return [name for name in findings if family in FINDINGS[name][1:]]
+    needed = paper_figures.needed()
+    return [name for name in findings if family in needed[name][1:]]
 
 
 def numbered(

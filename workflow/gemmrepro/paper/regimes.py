@@ -13,9 +13,8 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.measure.regimes import IN_TURN, REGIMES, SUSTAINED
-from gemmrepro.measure.rows import Measurements, Regimes, cubes, is_current, select
+from gemmrepro.measure.rows import Measurements, Regimes, counted, cubes, is_current, select
 from gemmrepro.paper.accuracy import Accuracies, ErrorView, bounds_elements, in_class
-from gemmrepro.paper.figures.points import ratio_point
 from gemmrepro.paper.rows import row_anchor
 from gemmrepro.registry import ladders
 
@@ -154,16 +153,17 @@ def _entry(kernel: registry.Kernel, row: Mapping[str, Any], library: pd.DataFram
     """The entry of a row; `library` holds the rows of its baseline in the same regime."""
     # Of another take than the kernel's, the baseline's energy is another card's.
     beside = library[(library["median_us"] / row["baseline_median_us"] - 1).abs() < SAME_TAKE]
-    point = ratio_point(pd.Series(row))
+    ends = (row[end] if counted(pd.Series(row)) else math.nan for end in ("ratio_ci_low", "ratio_ci_high"))
+    low, high = (float(end) for end in ends)
     errors, joules = (of[name].dropna().to_list() or [None] for of, name in ((library, "err_fro"), (beside, "joules")))
     return Entry(
         kernel=kernel.id,
         rung=kernel.rung,
         name=ladders.level_name(kernel),
         anchor=row["anchor"],
-        ratio=point.value,
-        low=point.low,
-        high=point.high,
+        ratio=float(row["ratio"]),
+        low=low,
+        high=high,
         error=accuracies.of_row(row, errors[0], row["anchor"]),
         clock_mhz=_number(row["clock_mhz"]),
         joules=_number(row["joules"]),

@@ -12,8 +12,7 @@ from markupsafe import Markup
 
 from gemmrepro.errors import UserError
 from gemmrepro.measure.regimes import BURST
-from gemmrepro.measure.rows import Measurements, counter_key, row_key
-from gemmrepro.paper.figures.points import BEYOND, counted
+from gemmrepro.measure.rows import BEYOND, Measurements, counted, counter_key, row_key
 from gemmrepro.paper.machine import ceiling_of
 from gemmrepro.paper.text import NONE, anchor, histogram, interval, number, size_text, time_text
 

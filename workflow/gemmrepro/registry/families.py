@@ -19,7 +19,7 @@ FIGURES = (
     *("climb", "ratio", "sizes", "tiles"),
     *("tile_layout", "copy_layout", "mma_layout", "pipeline"),
 )
-"""Figures of a family's measurements, layouts and stages, as `Family.figures` names them; `gemmrepro.paper.figures`."""
+"""Figures of a family's measurements, layouts and stages, as `Family.figures` names them; `gemmrepro.figures`."""
 
 
 @dataclass(frozen=True)

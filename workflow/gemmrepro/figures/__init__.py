@@ -1,4 +1,4 @@
-"""Figures as SVG, each with a JSON file for its caption, alternative text and rows.
+"""Draws figures as SVG, each with a JSON file for its caption, alternative text and rows.
 
 - `stage` draws what `catalogue` lists for a family; `style` and `points` are shared.
 - `climb`, `ratio`, `sizes`, `tiles`: figures of sweeps and searches.

@@ -1,0 +1,176 @@
+"""The SGEMM ladder, published and measured; its shares of the chip; what its levels issue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from gemmrepro.core.text import as_published, format_number
+from gemmrepro.experiments.tables import Panel
+from gemmrepro.figures.inputs import Inputs
+from gemmrepro.figures.kit import Look, curves, dots, marks, pair, percent, stacked
+from gemmrepro.figures.ladder import Ratios, ratio_table, ratios
+from gemmrepro.figures.style import FIRST, GRID, INK, LAST, SERIES, TUNED, Drawing, finding, origin
+from gemmrepro.measure.rows import select
+from gemmrepro.registry import ladders
+
+PAPER = {"ladder": (), "shares": (), "issuing": ()}
+
+SIZE, WARP = 4096, 32
+ISSUING = "smsp__issue_active.avg.pct_of_peak_sustained_active"
+INSTRUCTIONS = "smsp__inst_executed.sum"
+MULTIPLY_ADDS = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
+
+
+def ladder(inputs: Inputs) -> Drawing:
+    """A row per level: its ratio to cuBLAS published, measured, tuned, and past the article."""
+    shown = ratios(inputs.measured["ladder"])
+    bars = shown.current
+    tuned = bars[bars["how"] == "tuned"].groupby("label")["ratio"].max()
+    lines, texts = [], []
+    for label, group in shown.bars.groupby("label", sort=False):
+        there, own = group["published"].iloc[0], bars[(bars["label"] == label) & (bars["place"] == 0)]["ratio"]
+        lines += [{"name": label, "kind": "print", "x": there}] if pd.notna(there) else []
+        lines += [{"name": label, "kind": "here" if pd.notna(there) else "past", "x": x} for x in own[-1:]]
+        lines += [{"name": label, "kind": "tuned", "x": tuned[label]}] if label in tuned else []
+        here = format_number(own.iloc[-1]) if len(own) else ""
+        texts.append(
+            {"panel": "", "name": label, "print": as_published(there) if pd.notna(there) else "", "here": here}
+        )
+    chips = ", ".join(shown.hardware)
+    looks = pair(chips.removeprefix("NVIDIA "), inputs.gpu)
+    looks |= {"tuned": Look("tuned here", TUNED, "^", size=6), "past": Look("past the article", LAST)}
+    caption = (
+        f"Speed relative to cuBLAS timed in turn with the level, fp32, {shown.size}, warm. Hollow: as published for "
+        f"{chips or 'no GPU'}; triangles: the same source with constants tuned on {inputs.gpu}; orange: levels past "
+        f"the article. {origin(shown.measured)}"
+    )
+    frame, columns, panel = marks(lines), pd.DataFrame(texts), Panel("", "speed relative to cuBLAS", line=1.0)
+    keys, stale = list(shown.bars["key"].dropna()), bool(shown.drawn["stale"].astype(bool).any())
+    paint = lambda page: dots(frame, looks, {"": panel}, page, texts=columns)  # noqa: E731
+    title, alt = _ladder_words(shown, tuned, inputs.gpu)
+    return Drawing(title, caption, alt, ratio_table(shown), paint, keys, stale)
+
+
+def _ladder_words(shown: Ratios, tuned: pd.Series, gpu: str) -> tuple[str, str]:
+    both = shown.steps[shown.steps["published"].notna() & ~shown.steps["stale"].astype(bool)]
+    if both.empty or not (best := shown.best):
+        alt = "Ratios to cuBLAS by level of the SGEMM ladder, without data: nothing was measured."
+        return "The SGEMM ladder: not measured", alt
+    label, there, here = both.index[-1], both["published"].iloc[-1], both["ratio"].iloc[-1]
+    verb = "falls to" if here < 0.98 * there else "reaches"
+    past = f"; the ladder goes on to {format_number(best['ratio'])}" if best["label"] != label else ""
+    also = f" and {format_number(tuned[label])} when tuned" if label in tuned else ""
+    alt = finding(
+        f"{label}, published at {as_published(there)} of cuBLAS, reaches {format_number(here)} on {gpu}{also}.",
+        f"The fastest level, {best['level']}, reaches {format_number(best['ratio'])}.",
+    )
+    return f"{as_published(there)} of cuBLAS {verb} {format_number(here)}{past}", alt
+
+
+def shares(inputs: Inputs) -> Drawing:
+    """Two slopes: the share of the chip that the last level and cuBLAS take, there and here."""
+    steps = ratios(inputs.measured["ladder"]).steps
+    steps = steps[steps["published"].notna()]
+    roadmap = [mark for mark in inputs.marks("ladder", "roadmap") if mark.printed]
+    chip = next((mark.printed[0].hardware.removeprefix("NVIDIA ") for mark in roadmap), "the article's GPU")
+    found: dict[str, tuple[float, float]] = {}
+    keys, stale = [], False
+    rungs = {label.partition(" ")[0]: label for label in steps.index}
+    for mark in roadmap:
+        label = rungs.get(str(mark.x).partition(" ")[0])
+        if mark.panel == "share" and mark.measured and label:
+            there, here, own = mark.printed[0].value, mark.measured.value, steps.loc[label]
+            found = {label: (there, here), "cuBLAS": (there / own["published"], here / own["ratio"])}
+            keys, stale = [*mark.measured.keys, own["key"]], mark.measured.stale or bool(own["stale"])
+    caption = (
+        f"Throughput at 4096 as a share of the chip's fp32 rate: by the data sheet as published for {chip}, by the "
+        f"suite's loop of multiply-adds as measured. cuBLAS's share is that of {next(iter(found), 'the kernel')} over "
+        f"its ratio, so that both are of the same moment. {origin(inputs.measured['ladder'])}"
+    )
+    heads = f"share, {chip}", f"share, {inputs.gpu}"
+    table = [{"of": name, **dict(zip(heads, ends, strict=True))} for name, ends in found.items()]
+    looks = {
+        name: Look(f"{here:.0%} {name}", colour, size=6, dash="-")
+        for (name, (_, here)), colour in zip(found.items(), (FIRST, INK), strict=False)
+    }
+    frame = marks([{"series": name, "x": x, "y": y} for name, ends in found.items() for x, y in enumerate(ends)])
+    low = min([1.0, *frame["y"]]) - 0.08
+
+    def finish(axes: Axes, _key: str) -> None:
+        axes.set_xticks([0, 1], [chip, inputs.gpu])
+        axes.set_xlim(-0.3, 1.06)
+        percent(axes, "y")
+        for name, (there, _) in found.items():
+            where: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center"}
+            axes.annotate(f"{there:.0%}", (0, there), (-8, 0), color=looks[name].colour, **where)
+
+    panel = {"": Panel("", "share of the chip's fp32 rate", low=low)}
+    options: dict[str, Any] = {"x_label": "", "x_scale": "linear", "columns": 1, "finish": finish}
+    takes = [f"{name} takes {a:.0%} of the {chip} and {b:.0%} of the {inputs.gpu}" for name, (a, b) in found.items()]
+    alt = "Slopes of the shares of the chip that kernel and cuBLAS take, of which nothing was measured."
+    paint = lambda page: curves(frame, looks, panel, page, **options)  # noqa: E731
+    return Drawing(
+        _gained(found), caption, finding(f"{'; '.join(takes)}.") if found else alt, table, paint, keys, stale
+    )
+
+
+def _gained(found: dict[str, tuple[float, float]]) -> str:
+    if not found:
+        return "Shares of the chip, there and here: not measured"
+    kernel, library = (here - there for there, here in found.values())
+    if library <= kernel + 0.02:
+        return "The kernel kept up with cuBLAS in its share of the chip"
+    if kernel >= 0:
+        return "cuBLAS gained more of the chip than the kernel"
+    gained = library > -kernel
+    return "cuBLAS gained more of the chip than the kernel lost" if gained else "The kernel lost a share of the chip"
+
+
+def issued(inputs: Inputs) -> pd.DataFrame:
+    """Of each level the shares of a scheduler's cycles that issue a multiply-add (`useful`), and anything else."""
+    measured = inputs.measured["ladder"]
+    rows = select(measured.counters, n=SIZE, toolkit=measured.toolkit)
+    found = []
+    for kernel in ladders.steps("ladder"):
+        own = select(rows, kernel=kernel.id).drop_duplicates("metric").set_index("metric")
+        if {ISSUING, INSTRUCTIONS, MULTIPLY_ADDS} <= set(own.index):
+            values = own["value"].astype(float)
+            issuing = values[ISSUING] / 100
+            useful = issuing * values[MULTIPLY_ADDS] / WARP / values[INSTRUCTIONS]
+            stale = bool((own["status"] == "stale").any())
+            found.append({"name": ladders.label(kernel), "useful": useful, "other": issuing - useful, "stale": stale})
+    return pd.DataFrame(found, columns=["name", "useful", "other", "stale"])
+
+
+def issuing(inputs: Inputs) -> Drawing:
+    """A stacked bar per level: the cycles that issue a multiply-add, another instruction, or none."""
+    shown = issued(inputs)
+    shown["none"] = 1 - (shown["useful"] + shown["other"])
+    caption = (
+        f"Cycles of a warp scheduler at {SIZE}, by hardware counters: those that issue a multiply-add (FFMA), another "
+        "instruction, or none. An SM can issue an FFMA per scheduler and cycle, so the first part is the share of its "
+        f"fp32 rate. {origin(inputs.measured['ladder'])}"
+    )
+    title = "What a scheduler issues, level by level: not measured"
+    alt = "Stacked bars of what a scheduler issues by level, without data: no counters were read."
+    if len(shown):
+        first, (best, idle, wordy) = shown.iloc[0], (shown.loc[shown[c].idxmax()] for c in ("useful", "none", "other"))
+        title = f"Of a scheduler's cycles {first['useful']:.0%} issue a multiply-add at {first['name']}, "
+        title += f"{best['useful']:.0%} at {best['name']}"
+        alt = finding(
+            f"{first['name']} issues a multiply-add in {first['useful']:.0%} of the cycles, {best['name']} in "
+            f"{best['useful']:.0%}.",
+            f"{idle['name']} idles most ({idle['none']:.0%}); {wordy['name']} spends most on other instructions "
+            f"({wordy['other']:.0%}).",
+        )
+    names = {"name": "level", "useful": "FFMA", "other": "other instructions", "none": "none", "stale": "stale"}
+    table = shown[list(names)].rename(columns=names).to_dict("records")
+    looks = {"useful": Look("issue an FFMA", FIRST), "other": Look("issue another", SERIES[5])}
+    looks |= {"none": Look("issue none", GRID)}
+    long = shown.melt("name", list(looks), "kind", "x")
+    texts = shown[["name"]].assign(FFMA=[f"{share:.0%}" for share in shown["useful"]])
+    paint = lambda page: stacked(long, looks, page, x_label="cycles of a scheduler", shares=True, texts=texts)  # noqa: E731
+    return Drawing(title, caption, alt, table, paint, stale=bool(shown["stale"].any()))

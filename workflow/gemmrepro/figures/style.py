@@ -1,0 +1,242 @@
+"""The look of every figure: colours, letters, the two widths, numbers on axes; and `Drawing`, what a figure is.
+
+Series differ by marker or dash as well as by colour, from a palette that is safe for colour-blind readers. Colours of
+ink, grid and series are literal and unique, so that the report can replace them in dark mode (`COLOURS`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import matplotlib
+import seaborn as sns
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from gemmrepro.core.text import format_number
+from gemmrepro.experiments.results import Results
+from gemmrepro.measure.rows import Measurements
+
+matplotlib.use("svg")
+
+
+@dataclass(frozen=True)
+class Colour:
+    """The CSS custom property `--name` that stands for a literal colour, and that colour in dark mode."""
+
+    name: str
+    dark: str
+
+
+INK, GRID, PAPER = "#1b1f26", "#d5d9df", "#ffffff"
+PUBLISHED = "#6f7a80"
+
+SERIES = ("#1c6799", "#dc660c", "#28956a", "#da6daa", "#00214c", "#724d09", "#39249b", "#1695f8")
+"""The palette of Okabe and Ito, its yellow and black replaced, moved until any two of it, `PUBLISHED` and `INK` are a
+CIEDE2000 difference of 12 apart to every eye: with all cones, without the green, and without the red; see `MARKERS`."""
+
+GOOD, FAIR, BAD = SERIES[2], SERIES[5], SERIES[1]
+"""What holds, what holds in part, and what does not."""
+
+FIRST, LAST, TUNED, OTHER_TYPE = SERIES[0], SERIES[1], SERIES[2], SERIES[3]
+"""A step; the last step of a ladder; the same source, tuned; the same source in another type."""
+
+_DARK = ("#2c80ff", "#ed812a", "#49b792", "#de99bf", "#89abff", "#ecc681", "#7657a8", "#9fd9fc")
+
+COLOURS = {
+    INK: Colour("ink", "#e4e7ec"),
+    GRID: Colour("grid", "#3a424e"),
+    PAPER: Colour("paper", "#181c23"),
+    PUBLISHED: Colour("published", "#81868e"),
+    **{
+        colour: Colour(f"series-{place}", dark)
+        for place, (colour, dark) in enumerate(zip(SERIES, _DARK, strict=True), start=1)
+    },
+}
+"""Literal colours of the figures, and the custom properties of the page that stand for them."""
+
+FONTS = "'DejaVu Sans',Verdana,'Bitstream Vera Sans',sans-serif"
+"""Fonts of equal widths, so that text takes the room that was measured for it."""
+
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
+
+Dash: TypeAlias = str | tuple[float, Sequence[float]]
+"""How a line is dashed, as matplotlib takes it."""
+
+DASHES: tuple[Dash, ...] = (
+    "-",
+    (0, (5, 1, 1, 1, 1, 1)),
+    (0, (6, 1.6)),
+    "-.",
+    (0, (1, 1.1)),
+    (0, (3, 1, 1, 1)),
+    (0, (8, 2, 1, 2)),
+    (0, (4, 4)),
+)
+DOTTED: Dash = (0, (1, 2))
+
+
+@dataclass(frozen=True)
+class Page:
+    """A width in inches, and the size of its letters in points.
+
+    The narrow one is shown 300 pixels wide and more, where its letters are 10 pixels high.
+    """
+
+    width: float
+    letters: float
+
+    @property
+    def narrow(self) -> bool:
+        return self.width < 5
+
+    def pick(self, wide: Any, narrow: Any) -> Any:
+        """One of the two."""
+        return narrow if self.narrow else wide
+
+
+WIDE, NARROW = Page(7.6, 9.5), Page(3.3, 8.0)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure and what the report needs to say about it.
+
+    Attributes:
+        title: the finding where one follows from the data, else the subject.
+        caption: how to read it, and where the numbers come from.
+        alt: the finding for those who do not see the figure, in 40 to 300 characters.
+        table: its numbers, a dict per line.
+        paint: draws it for a page; for screens of 390 pixels that is `NARROW`.
+        rows: the keys of the rows that it shows.
+        stale: whether any row is stale.
+        shown: the rows that it was drawn from, if not all of its family or of the paper.
+    """
+
+    title: str
+    caption: str
+    alt: str
+    table: Sequence[Mapping[str, Any]]
+    paint: Callable[[Page], Figure]
+    rows: Sequence[str] = field(default=())
+    stale: bool = False
+    shown: Results | None = None
+
+
+SAID = range(40, 301)
+"""Characters of a description, which says what the figure shows; its table holds the numbers."""
+
+
+def finding(*sentences: str) -> str:
+    """As many sentences, from the first, as a description holds."""
+    said = ""
+    for sentence in filter(None, sentences):
+        longer = f"{said} {sentence}".strip()
+        if len(longer) > SAID[-1]:
+            break
+        said = longer
+    return said or f"{sentences[0][: SAID[-1] - 1]}…"
+
+
+def set_style(page: Page = WIDE) -> None:
+    """Give every figure drawn from now on this module's look, with letters for `page`."""
+    letters = dict.fromkeys(
+        ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize"), page.letters
+    )
+    inked = dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
+    sns.set_theme(
+        style="whitegrid",
+        palette=SERIES,
+        font="DejaVu Sans",
+        rc=letters
+        | inked
+        | {
+            "axes.titlesize": page.letters + 0.5,
+            # Right above the panel: to look for room above it takes a tenth of the time, and no labels are there.
+            "axes.titley": 1.0,
+            "axes.titlelocation": "left",
+            "axes.spines.right": False,
+            "axes.spines.top": False,
+            "axes.facecolor": PAPER,
+            "figure.facecolor": PAPER,
+            "axes.linewidth": 0.8,
+            **dict.fromkeys((f"{axis}tick.{rank}.size" for axis in "xy" for rank in ("major", "minor")), 0),
+            "grid.color": GRID,
+            "grid.linewidth": 0.7,
+            "hatch.linewidth": 0.7,
+            "lines.linewidth": 1.5,
+            "lines.markersize": 5,
+            "legend.frameon": False,
+            "figure.max_open_warning": 0,
+            "svg.fonttype": "none",
+            "svg.hashsalt": "gemmrepro",
+        },
+    )
+
+
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def raised(exponent: int) -> str:
+    """An integer in superscript digits."""
+    return str(exponent).translate(_RAISED)
+
+
+def plain(value: float, _position: int | None = None) -> str:
+    """A tick's label, never as 1e6: powers of two above 10^6, and numbers beyond 10^6 or 10^-4, as powers."""
+    if value > 1e6 or 0 < value < 1e-4:
+        tens = math.log10(value)
+        if abs(tens - round(tens)) < 1e-9:
+            return f"10{raised(round(tens))}"
+    if value < 1e-4 and (digits := f"{value:.3g}".partition("e"))[2]:
+        return f"{digits[0]} · 10{raised(int(digits[2]))}"
+    if value < 1e6:
+        return f"{value:,.6g}"
+    exponent = math.log2(value)
+    return f"2{raised(int(exponent))}" if exponent.is_integer() else f"{value:,.0f}"
+
+
+def size(value: float, _position: int | None = None) -> str:
+    """A tick's label of a size: powers of two from 2^20 on as such."""
+    power = round(math.log2(value)) if value > 0 else 0
+    return plain(value) if power < 20 or value != 2**power else f"2{raised(power)}"
+
+
+def written(x: float) -> str:
+    """A number without exponent form: 3.2e-07 is 3.2 · 10⁻⁷."""
+    digits, _, power = format_number(x).partition("e")
+    return f"{digits} · 10{raised(int(power))}" if power else digits
+
+
+def logarithmic(axis: Axis) -> None:
+    """Label a logarithmic axis with few powers, and with twos and fives where it spans fewer than two decades.
+
+    Call it once the axis has its final limits.
+    """
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(numticks=6))
+    axis.set_major_formatter(FuncFormatter(plain))
+    axis.set_minor_locator(NullLocator())
+    if 0 < low < high < 100 * low:
+        axis.set_minor_locator(LogLocator(subs=(2.0, 5.0)))
+        axis.set_minor_formatter(FuncFormatter(plain))
+
+
+def origin(measured: Measurements | Results | None) -> str:
+    """Where the rows come from, as a sentence."""
+    if measured is None or measured.source == "none":
+        return "Nothing was measured."
+    date = str(measured.run.get("date", ""))[:10]
+    how = "Measured in this run" if measured.source == "live" else "Recorded earlier"
+    machine = measured.machine if isinstance(measured, Results) else measured.gpu
+    return f"{how} on {machine or 'no GPU'}{f', {date}' if date else ''}."
+
+
+def stale_note(stale: bool) -> str:
+    """A sentence on hollow marks; empty where nothing is stale."""
+    note = " Hollow marks and bars are stale: they were measured with another build of the kernel and support no claim."
+    return note if stale else ""
