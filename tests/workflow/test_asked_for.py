@@ -16,7 +16,8 @@ from gemmrepro.core import dependencies
 from gemmrepro.host.plan import Plan
 
 TOP = ("Snakefile", "workflow", "envs", "kernels", "docker", "reports", "tests", "README.md", "flake.nix")
-TARGETS = re.findall(r"^\| `(\w+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+ROWS = re.findall(r"^\| ((?:`\w+`(?:; )?)+) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
+TARGETS = [target for row in ROWS for target in re.findall(r"\w+", row)]
 
 
 def test_the_folders_and_files_that_were_asked_for_stand_at_the_top() -> None:

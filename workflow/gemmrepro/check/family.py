@@ -94,7 +94,7 @@ def _check_labels(family: str, findings: Findings) -> None:
         )
 
 
-DECLARATIONS = ("family.py", experiments.FILE, tables.FILE, calculation.FILE)
+DECLARATIONS = ("family.py", "figures.py", experiments.FILE, tables.FILE, calculation.FILE)
 """Python files of a family that are not sources."""
 
 

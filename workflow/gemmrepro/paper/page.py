@@ -185,7 +185,8 @@ def numbered(
     shown = []
     for family in families:
         ours |= {name: replace(findings[name], number=next(numbers)) for name in placed(family.name, findings)}
-        shown.append(replace(family, figures=[replace(figure, number=next(numbers)) for figure in family.figures]))
+        drawn = () if family.unmeasured else family.figures
+        shown.append(replace(family, figures=[replace(figure, number=next(numbers)) for figure in drawn]))
     return ours, shown
 
 
