@@ -260,7 +260,7 @@ def test_the_command_line_checks_all_claims_and_prints_the_schema(monkeypatch, c
 
 
 UNSTEADY = {("crt.overlapped", "16384", "sustained")}
-"""Rows that no pass left steady on any card: their time is not settled (docs/limits.md)."""
+"""Rows that no pass left steady on any card: their time is not settled (docs/limits-and-findings.md)."""
 
 
 def regime_rows(take: Path) -> list[dict[str, str]]:

@@ -33,7 +33,7 @@ def test_every_number_is_a_cell_of_the_recording(path: Path) -> None:
 
 
 def documented(name: str) -> Iterator[tuple[str, list[str]]]:
-    """The rows of the findings in README.md or docs/findings.md, and the cells that their comments name."""
+    """The rows of the findings in README.md or docs/limits-and-findings.md, and the cells that their comments name."""
     (table,) = re.findall(
         r"^\| \| published \| H200 .*\n\|.*\n((?:\|.*\n)+)", (paths.ROOT / name).read_text(), re.MULTILINE
     )
@@ -49,7 +49,7 @@ def of_documents(reference: str) -> findings.Number:
     return number(found[2], found[1] or "", {})
 
 
-@pytest.mark.parametrize("name", ["README.md", "docs/findings.md"])
+@pytest.mark.parametrize("name", ["README.md", "docs/limits-and-findings.md"])
 def test_each_number_of_the_documents_is_the_cell_that_its_row_names_as_the_report_prints_it(name: str) -> None:
     rows = list(documented(name))
     assert len(rows) >= 12
@@ -60,11 +60,11 @@ def test_each_number_of_the_documents_is_the_cell_that_its_row_names_as_the_repo
 
 
 def test_what_readme_says_is_a_finding_and_the_library_has_its_release() -> None:
-    found = {each for _, references in documented("docs/findings.md") for each in references}
+    found = {each for _, references in documented("docs/limits-and-findings.md") for each in references}
     assert {each for _, references in documented("README.md") for each in references} <= found
     libraries = [load(RECORDED, path.parent.name).run.get("libraries") or {} for path in FILES]
     releases = {each["cuBLAS"] for each in libraries if "cuBLAS" in each}
-    for path in (paths.ROOT / "README.md", paths.ROOT / "docs/findings.md", *FILES):
+    for path in (paths.ROOT / "README.md", paths.ROOT / "docs/limits-and-findings.md", *FILES):
         text = path.read_text()
         assert set(re.findall(r"cuBLAS (?:is release )?(\d+\.\d[.\d]*\d)", text)) <= releases, path
         assert "of cuBLAS" not in text or any(release in text for release in releases), path

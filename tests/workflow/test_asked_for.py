@@ -52,13 +52,7 @@ def imported(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "tool",
-    [
-        *("snakemake", "cupy", "torch", "cuda.tile", "pandas"),
-        pytest.param("seaborn", marks=pytest.mark.xfail(reason="figures are drawn with matplotlib alone")),
-    ],
-)
+@pytest.mark.parametrize("tool", ["snakemake", "cupy", "torch", "cuda.tile", "pandas", "seaborn"])
 def test_each_tool_that_was_asked_for_is_used_by_a_stage_or_a_kernel(tool: str) -> None:
     rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
     names = set(re.findall(r"^from (\S+) import", rules, re.MULTILINE)).union(*map(imported, stages()))

@@ -1,0 +1,38 @@
+"""Budgets of size: what is above its aim may not grow, and what shrinks takes its limit along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from gemmrepro.core.paths import ROOT
+
+
+def lines(paths: Iterable[Path]) -> int:
+    return sum(len(path.read_text().splitlines()) for path in paths)
+
+
+def words(pattern: str) -> int:
+    return sum(len(path.read_text().split()) for path in ROOT.glob(pattern))
+
+
+LIBRARY, TESTS = list(ROOT.glob("workflow/gemmrepro/**/*.py")), list(ROOT.glob("tests/**/*.py"))
+
+
+@pytest.mark.parametrize(
+    ("what", "size", "limit", "aim"),
+    [
+        ("lines of the library", lines(LIBRARY), 40_673, 32_000),
+        ("files of the library", len(LIBRARY), 270, 170),
+        ("lines of tests", lines(TESTS), 40_700, 22_000),
+        ("words of docs", words("docs/*.md"), 10_000, 10_000),
+        ("words of notes", words("kernels/*/NOTES.md"), 25_000, 25_000),
+        ("lines of README", lines([ROOT / "README.md"]), 100, 100),
+        ("words of CHANGELOG", words("CHANGELOG.md"), 400, 400),
+    ],
+)
+def test_nothing_grows_past_its_limit(what: str, size: int, limit: int, aim: int) -> None:
+    assert aim <= limit, "a limit below the aim asks for more than was decided"
+    assert size <= limit, f"{what}: {size}, at most {limit}; take something out"
