@@ -109,7 +109,7 @@ def test_recorded_rows_are_of_these_runs(path: Path) -> None:
 
 
 STALE = {"h100-80gb-hbm3/ozaki/experiments/products.json", "h100-80gb-hbm3/pytorch/experiments/gelu_order.json"}
-"""Recorded before these experiments had intervals; the report says that they are stale (docs/limits-and-findings.md)."""
+"""Recorded before these experiments had intervals; the report says that they are stale."""
 
 
 @pytest.mark.parametrize("path", recordings("experiments/*.json"), ids=lambda path: f"{path.parts[-3]}-{path.stem}")
