@@ -449,8 +449,10 @@ def regimes(inputs: Inputs, family: str) -> Drawing:
 
 
 def _where(line: RegimeLine, lines: Sequence[RegimeLine]) -> str:
-    """What a line is called: its size, with its type where a family has several, and how its error is bounded."""
-    named = f"{line.n}{'' if line.is_bounded else ', by norms'}"
+    """What a line is called: its size, with its type and its baseline's kind where there are several, and its bound."""
+    several = len({each.baseline for each in lines if each.dtype == line.dtype}) > 1
+    kind = line.baseline.partition(".gemm")[2].replace("_", " ").strip() if several else ""
+    named = ", ".join(filter(None, [str(line.n), kind, "" if line.is_bounded else "by norms"]))
     return f"{line.dtype}, {named}" if len({each.dtype for each in lines}) > 1 else f"n = {named}"
 
 
