@@ -82,7 +82,7 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
     assert "Building the container image measure" in plan.stdout
     assert "Building the container image torch" in plan.stdout
     assert "gate_numeric" in plan.stdout
-    assert "Measuring ladder: sweep " in plan.stdout
+    assert "Measuring ladder: measure.sweep " in plan.stdout
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU driver")
@@ -92,7 +92,7 @@ def test_a_machine_without_a_gpu_plans_for_the_one_that_the_configuration_names(
     plan = snakemake("--dry-run", "sweep", "--printshellcmds", "--configfile", str(file), folder=tree)
     assert plan.returncode == 0, plan.stdout
     assert "gate_numeric" in plan.stdout
-    assert "Measuring ladder: sweep " in plan.stdout
+    assert "Measuring ladder: measure.sweep " in plan.stdout
     assert re.search(r"ladder\.naive=[0-9,]*100\b.* --toolkit cuda13", plan.stdout)
 
 
