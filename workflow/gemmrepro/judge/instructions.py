@@ -104,7 +104,6 @@ def _parts(
         )
     ]
     return (
-        "The ratio is {0} times the published one, the product of three factors: {1} is the instruction's, the rate of "
-        "mma.sync over that of {name} on this GPU; {2} is the kernel's own, which takes {3} of the mma.sync ceiling "
-        "here and took {4} there; {5} is the library's, which takes {6} of its ceiling here and took {7} there. "
+        "The ratio is {0} of the published one: {1} by the instruction (mma.sync over {name} on this GPU), {2} by the "
+        "kernel ({3} of the mma.sync ceiling here, {4} there), {5} by the library ({6} of its ceiling here, {7} there). "
     ).format(*shown, name=instruction.name)
