@@ -61,8 +61,8 @@ def inputs(tmp_path_factory) -> Inputs:
     for name in names:
         if (recorded := RECORDED / name / "experiments").is_dir():
             shutil.copytree(recorded, folder / name)
-        if (recorded := RECORDED / name / "regimes" / "1").is_dir():
-            shutil.copytree(recorded, folder / "regimes" / name)
+        if takes := sorted((RECORDED / name / "regimes").glob("*"), key=lambda take: int(take.name)):
+            shutil.copytree(takes[-1], folder / "regimes" / name)
     return Inputs(
         {name: load(RECORDED, name) for name in names},
         {name: results.load(folder, name) for name in names},
