@@ -105,5 +105,6 @@ def _parts(
     ]
     return (
         "The ratio is {0} of the published one: {1} by the instruction (mma.sync over {name} on this GPU), {2} by the "
-        "kernel ({3} of the mma.sync ceiling here, {4} there), {5} by the library ({6} of its ceiling here, {7} there). "
+        "kernel ({3} of the mma.sync ceiling here, {4} there), {5} by the library ({6} of its ceiling here, {7} "
+        "there). "
     ).format(*shown, name=instruction.name)
