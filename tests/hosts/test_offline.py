@@ -39,7 +39,8 @@ def offline(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 def test_an_edited_kernel_is_built_and_gated_and_a_missing_image_is_explained(folder: Path, default_run: str) -> None:
     run = f"snakemake --use-singularity --cores 1 {VERDICT}"
-    done = offline(folder, "bash", "-c", f"! ip route | grep . && echo 'static_assert(sizeof(float) == 4);' >>{KERNEL} && {run}")
+    edit = f"echo 'static_assert(sizeof(float) == 4);' >>{KERNEL}"
+    done = offline(folder, "bash", "-c", f"! ip route | grep . && {edit} && {run}")
     assert done.returncode == 0, done.stdout[-4000:]
     assert (folder / "upper" / VERDICT).is_file()
     assert (folder / "upper/results/build/cuda13/ladder.naive.fatbin").is_file()
