@@ -9,7 +9,7 @@ tensor cores idle.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -184,6 +184,39 @@ class Held:
     residues: dict[int, Workspace]
 
 
+def on_hopper(product: str, device: int) -> None:
+    """Make a GPU current, whose SMs the launches count from now on.
+
+    Raises:
+        UserError: it is not of compute capability 9.0; `product` is what was called.
+    """
+    import cupy
+    from cuda.core import Device
+
+    properties = cupy.cuda.runtime.getDeviceProperties(device)
+    if (properties["major"], properties["minor"]) != (9, 0):
+        raise UserError(
+            f"{product} runs on Hopper (compute capability 9.0) and GPU {device} has {properties['major']}."
+            f"{properties['minor']}; use the library's own product there."
+        )
+    Device(device).set_current()
+    card.use(card.described({"sm_count": properties["multiProcessorCount"]}))
+
+
+def loaded(name: str, path: Path, device: int, entries: Iterable[str]) -> Any:
+    """The code of a fat binary, whose kernels `entries` are loaded. Raises UserError if the driver cannot load them."""
+    from cuda.core import ObjectCode
+
+    try:
+        (image,) = fat_binaries(path.read_bytes())
+        code = ObjectCode.from_fatbin(image, name=name)
+        for entry in entries:
+            code.get_kernel(entry)  # which loads it
+    except Exception as error:
+        raise UserError(f"{path} cannot be loaded on GPU {device} ({error}); build it again.") from None
+    return code
+
+
 class Program:
     """The loaded kernels of one GPU."""
 
@@ -193,23 +226,8 @@ class Program:
         Raises:
             UserError: the GPU is not of compute capability 9.0, or its driver cannot load the binary.
         """
-        import cupy
-        from cuda.core import Device, ObjectCode
-
-        properties = cupy.cuda.runtime.getDeviceProperties(device)
-        if (properties["major"], properties["minor"]) != (9, 0):
-            raise UserError(
-                f"dgemm runs on Hopper (compute capability 9.0) and GPU {device} has {properties['major']}."
-                f"{properties['minor']}; use the library's own product there."
-            )
-        Device(device).set_current()
-        card.use(card.described({"sm_count": properties["multiProcessorCount"]}))
-        try:
-            (image,) = fat_binaries(path.read_bytes())
-            self._code = ObjectCode.from_fatbin(image, name=KERNEL)
-            self._code.get_kernel("multiply_whole")  # which loads it
-        except Exception as error:
-            raise UserError(f"{path} cannot be loaded on GPU {device} ({error}); build it again.") from None
+        on_hopper("dgemm", device)
+        self._code = loaded(KERNEL, path, device, ["multiply_whole"])
         self._device, self._functions = device, dict[str, Any]()
         self._steps = launches()
         self._map = lru_cache(maxsize=KEPT)(self._encoded)

@@ -16,14 +16,13 @@ import numpy as np
 from gemmrepro import registry
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
-from gemmrepro.gpu.loaded import fat_binaries
 from gemmrepro.operands import encoded
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Launch, Step, card
+from gemmrepro.registry import Launch, Step
 from gemmrepro_blas import library
 from gemmrepro_blas.calls import common_stream, empty, multipliable, on_stream, real_scalar, target
 from gemmrepro_blas.matrices import SINGLES, Matrix, matrix
-from gemmrepro_blas.program import usable
+from gemmrepro_blas.program import loaded, on_hopper, usable
 
 ACCURACIES = {
     "element": "sgemm.bf16_x6",
@@ -55,25 +54,11 @@ class Program:
         Raises:
             UserError: the GPU is not of compute capability 9.0, or its driver cannot load the binary.
         """
-        import cupy
-        from cuda.core import Device, ObjectCode
-
-        properties = cupy.cuda.runtime.getDeviceProperties(device)
-        if (properties["major"], properties["minor"]) != (9, 0):
-            raise UserError(
-                f"sgemm runs on Hopper (compute capability 9.0) and GPU {device} has {properties['major']}."
-                f"{properties['minor']}; use the library's own product there."
-            )
-        Device(device).set_current()
-        card.use(card.described({"sm_count": properties["multiProcessorCount"]}))
+        on_hopper("sgemm", device)
         self.kernel, self._device = registry.kernel(name), device
         self._steps = {step.entry: step for step in self.kernel.own_launches}
-        try:
-            (image,) = fat_binaries(path.read_bytes())
-            code = ObjectCode.from_fatbin(image, name=name)
-            self._functions = {entry: code.get_kernel(entry) for entry in self._steps}
-        except Exception as error:
-            raise UserError(f"{path} cannot be loaded on GPU {device} ({error}); build it again.") from None
+        code = loaded(name, path, device, self._steps)
+        self._functions = {entry: code.get_kernel(entry) for entry in self._steps}
         self._allow(self._steps["multiply"])
 
     def _allow(self, step: Step) -> None:

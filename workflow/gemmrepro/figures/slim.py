@@ -17,7 +17,6 @@ from gemmrepro.errors import UserError
 from gemmrepro.figures.style import COLOURS, FONTS
 
 _LINK = "{http://www.w3.org/1999/xlink}href"
-_SPACE = "{http://www.w3.org/XML/1998/namespace}space"
 _NUMBER = re.compile(r"-?\d*\.\d+(?:e-?\d+)?|-?\d+")
 _DEFAULTS = {
     *("fill-opacity: 1", "opacity: 1", "stroke-opacity: 1", "stroke-width: 1", "text-anchor: start"),
