@@ -45,8 +45,7 @@ from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.records import Check, Round
 from gemmrepro.measure.rows import write_no_regimes
 from gemmrepro.paper import page
-from gemmrepro.recordings.accept import accept
-from gemmrepro.recordings.bundles import read_bundle, write_bundle
+from gemmrepro.recordings.bundles import accept, read_bundle, write_bundle
 from gemmrepro.registry import Kernel, card
 
 DEVICES = {path.stem: path for path in sorted((ROOT / "tests/devices").glob("*.yaml"))}

@@ -23,7 +23,7 @@ from gemmrepro.paper.provenance import ShownRows
 from gemmrepro.paper.regimes import Recommendation, recommendations, regime_lines
 from gemmrepro.paper.rows import regime_row_view, row_anchor
 from gemmrepro.paper.text import NONE, anchor, number
-from gemmrepro.recordings.takes import TakeRows, agreement
+from gemmrepro.recordings.regimes import TakeRows, agreement
 
 RATIOS = {
     # kernel: ratio in turn, sustained, in bursts
