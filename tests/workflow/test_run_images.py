@@ -53,7 +53,7 @@ for folder, below, files in os.walk("/"):
 
 COUNTERS = """
 from gemmrepro.gpu import cupti
-from gemmrepro.gpu.metrics import Chip
+from gemmrepro.gpu.ranges import Chip
 
 chip = Chip(cupti.load(), "GH100")
 print(*chip.units(["dram__bytes.sum", "gpu__time_duration.sum", "sm__of_no_chip.sum"]).values())
