@@ -15,8 +15,8 @@ from support import ROOT
 from gemmrepro import operations, registry, timing
 from gemmrepro.core import names
 from gemmrepro.core.architectures import pick_arch
+from gemmrepro.core.files import csv_text
 from gemmrepro.core.journal import Journal, card_of
-from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, device
 from gemmrepro.gpu.cublas import Trials
