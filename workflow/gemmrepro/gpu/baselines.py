@@ -241,9 +241,7 @@ BASELINES = {
     entry.id: entry
     for entry in (
         Baseline("cublas.sgemm", "cuBLAS", "gemm", _sgemm, _cublas_version),
-        Baseline(
-            "cublas.sgemm_emulated", "cuBLAS, fp32 emulated", "gemm", partial(_sgemm, math="fp32 emulated"), _FP32
-        ),
+        Baseline("cublas.sgemm_emulated", f"cuBLAS, {_FP32}", "gemm", partial(_sgemm, math=_FP32), _version_in(_FP32)),
         Baseline("cublas.sgemm_tf32", "cuBLAS, TF32", "gemm", partial(_sgemm, math=_TF32), _version_in(_TF32)),
         Baseline("cublas.gemm", "cuBLAS", "gemm", _gemm, _cublas_version),
         Baseline("cublas.gemm_k_major", "cuBLAS, B K-major", "gemm", _gemm, _cublas_version),
@@ -251,7 +249,7 @@ BASELINES = {
         Baseline("cublas.gemm_block_scaled", "cuBLAS, block scales", "gemm_scaled", _gemm, _cublas_version),
         Baseline(HALF_SUMS, "cuBLAS, fp16 sums", "gemm", partial(_gemm, name=HALF_SUMS), _cublas_version, True),
         Baseline(FUSED, "cuBLAS, fused epilogue", "gemm_epilogue", _gemm_gelu_bias, _cublas_version),
-        Baseline("cublas.gemm_emulated", "cuBLAS, fp64 emulated", "gemm", _emulated, _version_in(_FP64)),
+        Baseline("cublas.gemm_emulated", f"cuBLAS, {_FP64}", "gemm", _emulated, _version_in(_FP64)),
         Baseline("cuda.memcpy", "cudaMemcpy", "ceiling_bytes", _memcpy, _driver),
         Baseline("cub.reduce", "CUB", "reduce", _cub_reduce, _cub_version),
         Baseline("cub.histogram", "CUB", "histogram", _cub_histogram, _cub_version),
