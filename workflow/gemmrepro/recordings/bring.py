@@ -22,8 +22,7 @@ from typing import Any
 
 import pandas as pd
 
-from gemmrepro.core.files import write_atomic, write_json
-from gemmrepro.core.tables import csv_text, parquet
+from gemmrepro.core.files import csv_text, parquet, write_atomic, write_json
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.measure import regimes as taken
 from gemmrepro.measure.columns import COUNTER_COLUMNS, REGIME_COLUMNS, SUMMARY_COLUMNS
