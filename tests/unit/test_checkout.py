@@ -13,7 +13,7 @@ from support import ROOT, call
 
 from gemmrepro.core import provenance
 from gemmrepro.errors import UserError
-from gemmrepro.host import places
+from gemmrepro.host import machine
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_an_archive_has_no_commit_of_the_repository_around_it(
 )
 def test_a_path_that_a_container_cannot_be_given_is_refused(folder: str, letter: str) -> None:
     """Each was tried with Apptainer 1.4.5, quoted as Snakemake quotes it."""
-    check = functools.partial(places.check_paths, containers=True, folder=Path(folder), root=Path(folder))
+    check = functools.partial(machine.check_paths, containers=True, folder=Path(folder), root=Path(folder))
     if not letter:
         check()
         check(bound=[Path(folder) / "cache"])
@@ -111,10 +111,10 @@ def test_a_path_that_a_container_cannot_be_given_is_refused(folder: str, letter:
 @pytest.mark.parametrize(("containers", "folder"), [(True, "/a,b"), (True, "/a:b"), (False, "/a:b")])
 def test_so_is_one_in_a_list(containers: bool, folder: str) -> None:
     with pytest.raises(UserError, match="rename the folder"):
-        places.check_paths(containers, folder=Path("/work"), root=Path(folder))
+        machine.check_paths(containers, folder=Path("/work"), root=Path(folder))
 
 
 def test_a_processor_without_images_is_refused_in_a_line() -> None:
-    places.check_machine("x86_64")
+    machine.check_machine("x86_64")
     with pytest.raises(UserError, match=r"this one is aarch64: the locks of Apptainer, .* docs/hosts-and-images\.md"):
-        places.check_machine("aarch64")
+        machine.check_machine("aarch64")
