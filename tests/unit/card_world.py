@@ -30,12 +30,12 @@ from gemmrepro import experiments, operands, registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.figures import stage as figures_stage
+from gemmrepro.gpu.cublas import Trials
 from gemmrepro.gpu.device import Gpu
 from gemmrepro.gpu.loaded import Binary, Loaded
-from gemmrepro.gpu.trials import Trials
 from gemmrepro.host import config as configuration
 from gemmrepro.host import finished_run
-from gemmrepro.host.machine import HostGpu, find_gpus
+from gemmrepro.host.places import HostGpu, find_gpus
 from gemmrepro.host.plan import Plan
 from gemmrepro.judge.judging import judge_all
 from gemmrepro.measure import prepare, results

@@ -28,13 +28,13 @@ sys.path.insert(0, LIBRARY)
 
 from gemmrepro import experiments, registry
 from gemmrepro.build.cached import CACHE, OF_COMPILER
-from gemmrepro.core import dependencies, provenance, trees
+from gemmrepro.core import dependencies, machine, trees
 from gemmrepro.core.names import REFERENCE, TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures, tables
 from gemmrepro.gates.keys import protocol
 from gemmrepro.gpu.device import drop_switches
-from gemmrepro.host import command_line, killed_runs, machine
+from gemmrepro.host import command_line, killed_runs, places
 from gemmrepro.host.config import check as check_configuration
 from gemmrepro.host.containers import (
     build_cache,
@@ -58,9 +58,9 @@ def stop(error):
 
 OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY).parent
 try:
-    machine.check_encoding()
+    places.check_encoding()
     if OWN and workflow.is_main_process:
-        machine.check_disks()
+        places.check_disks()
     RUN = killed_runs.Run() if OWN and workflow.is_main_process else None
 except UserError as error:
     stop(error)
@@ -72,16 +72,16 @@ try:
     if workflow.is_main_process and workflow.resource_settings.cores == 0:
         raise UserError("--cores 0 leaves no core to any job; give 1 or more.")
     if CONTAINERS:
-        machine.check_machine()
+        places.check_machine()
     command_line.settle(
         config, workflow.config_settings.config, workflow.config_settings.overwrite_config
     )
     check_configuration(config, files=workflow.configfiles if OWN else [])
     BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
-    machine.check_paths(CONTAINERS, bound=[Path(BUILD_CACHE[CACHE])])
+    places.check_paths(CONTAINERS, bound=[Path(BUILD_CACHE[CACHE])])
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
-    TARGET = machine.resolve(config, os.environ, workflow.is_main_process, CONTAINERS)
+    TARGET = places.resolve(config, os.environ, workflow.is_main_process, CONTAINERS)
     ONLY = command_line.only(sys.argv[1:], os.environ, workflow.is_main_process)
     for name in sorted(ONLY):
         registry.kernel(name)
@@ -127,7 +127,7 @@ os.environ.update(
     }
 )
 try:
-    machine.check_caches(os.environ)
+    places.check_caches(os.environ)
 except UserError as error:
     stop(error)
 if CONTAINERS:
@@ -136,7 +136,7 @@ if CONTAINERS:
     os.environ.update({"LC_ALL": "C.UTF-8"} | in_containers({"PYTHONPATH": LIBRARY}))
 os.environ.update(BUILD_CACHE | {command_line.ONLY: ",".join(sorted(PLAN.only))})
 # No image has git: what is measured in one is told its commit.
-if workflow.is_main_process and (commit := provenance.git_commit()):
+if workflow.is_main_process and (commit := places.git_commit()):
     os.environ.update(GEMMREPRO_COMMIT=commit)
 
 # Two jobs on one GPU would disturb each other's timings: each takes a GPU of its own, or waits for one. A cluster's
@@ -149,11 +149,11 @@ onstart:
     if RUN:
         RUN.start()
         # Not `onerror`, which Snakemake leaves out where a record of its own does not fit the disk.
-        atexit.register(machine.say_what_is_full)
+        atexit.register(places.say_what_is_full)
 
 
 onsuccess:
-    atexit.unregister(machine.say_what_is_full)
+    atexit.unregister(places.say_what_is_full)
 
 
 # Above any build's.

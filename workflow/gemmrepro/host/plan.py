@@ -25,7 +25,7 @@ from gemmrepro.experiments import Experiment
 from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
 from gemmrepro.host.architectures import run_by
-from gemmrepro.host.machine import HostGpu
+from gemmrepro.host.places import HostGpu
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.plan import one_of
 from gemmrepro.measure.recording import FILES, MANIFEST, SUMMARY

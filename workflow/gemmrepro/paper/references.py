@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 
-from gemmrepro.core import paths, yaml_files
+from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
 from gemmrepro.judge.rules import NOT, NOT_COMPARABLE, PARTLY
@@ -56,7 +56,7 @@ class Reference:
 @cache
 def references(path: Path = paths.KERNELS_DIR / "references.yaml") -> tuple[Reference, ...]:
     """Every reference, in the order of the list. Raises UserError if the file is missing or wrong."""
-    entries = yaml_files.read(path, "references.schema.yaml")["references"]
+    entries = schemas.read_yaml(path, "references.schema.yaml")["references"]
     articles: dict[str, list[str]] = {}
     for entry in entries:
         if "article" in entry:
@@ -96,7 +96,7 @@ class Mechanism:
 @cache
 def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> tuple[Mechanism, ...]:
     """Every mechanism. Raises UserError if the file is missing or wrong."""
-    entries = yaml_files.read(path, "mechanisms.schema.yaml")["mechanisms"]
+    entries = schemas.read_yaml(path, "mechanisms.schema.yaml")["mechanisms"]
     return tuple(Mechanism(**entry) for entry in entries)
 
 
