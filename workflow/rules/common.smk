@@ -73,9 +73,7 @@ try:
         raise UserError("--cores 0 leaves no core to any job; give 1 or more.")
     if CONTAINERS:
         places.check_machine()
-    command_line.settle(
-        config, workflow.config_settings.config, workflow.config_settings.overwrite_config
-    )
+    command_line.settle(config, workflow.config_settings.config, workflow.config_settings.overwrite_config)
     check_configuration(config, files=workflow.configfiles if OWN else [])
     BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
     places.check_paths(CONTAINERS, bound=[Path(BUILD_CACHE[CACHE])])
