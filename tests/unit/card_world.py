@@ -41,8 +41,8 @@ from gemmrepro.judge.judging import judge_all
 from gemmrepro.measure import prepare, results
 from gemmrepro.measure.passes import RegimeSettings, sets
 from gemmrepro.measure.plan import Point, Settings
+from gemmrepro.measure.prepare import Check, Round
 from gemmrepro.measure.recording import write_nothing
-from gemmrepro.measure.records import Check, Round
 from gemmrepro.measure.rows import write_no_regimes
 from gemmrepro.paper import page
 from gemmrepro.recordings.accept import accept
