@@ -45,7 +45,8 @@ from gemmrepro.measure.prepare import Check, Round
 from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.rows import write_no_regimes
 from gemmrepro.paper import page
-from gemmrepro.recordings.bundles import accept, read_bundle, write_bundle
+from gemmrepro.recordings.accept import accept
+from gemmrepro.recordings.bundles import read_bundle, write_bundle
 from gemmrepro.registry import Kernel, card
 
 DEVICES = {path.stem: path for path in sorted((ROOT / "tests/devices").glob("*.yaml"))}

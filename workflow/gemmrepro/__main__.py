@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from gemmrepro.check import stage as check
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.host import finished_run
-from gemmrepro.recordings import bundles, compare
+from gemmrepro.recordings import accept, compare
 
 COMMANDS: Mapping[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "check": (check.main, "judge kernel families against the contract, without a GPU"),
     "compare": (compare.main, "compare two runs row by row: SAME, FASTER, SLOWER or UNCLEAR"),
     "bundle": (finished_run.main, "pack what a live run measured into one file, to send or to accept"),
-    "accept": (bundles.main, "check a bundle of recordings and file it under reports/recorded"),
+    "accept": (accept.main, "check a bundle of recordings and file it under reports/recorded"),
 }
 
 
