@@ -30,9 +30,9 @@ from gemmrepro import experiments, operands, registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.figures import stage as figures_stage
+from gemmrepro.gpu.cublas import Trials
 from gemmrepro.gpu.device import Gpu
 from gemmrepro.gpu.loaded import Binary, Loaded
-from gemmrepro.gpu.trials import Trials
 from gemmrepro.host import config as configuration
 from gemmrepro.host import finished_run
 from gemmrepro.host.gpu_probe import HostGpu, find_gpus

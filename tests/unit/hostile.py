@@ -25,7 +25,7 @@ import yaml
 from support import ROOT
 
 from gemmrepro import registry
-from gemmrepro.core import cache
+from gemmrepro.build import cache
 from gemmrepro.core.journal import Journal
 from gemmrepro.errors import UserError
 from gemmrepro.host import config

@@ -13,8 +13,8 @@ from support import ROOT
 
 from gemmrepro import registry
 from gemmrepro.build import cached
+from gemmrepro.build.cache import Cache
 from gemmrepro.build.toolkit import Toolkit
-from gemmrepro.core.cache import Cache
 from gemmrepro.host import requested
 from gemmrepro.host.containers import build_cache
 
@@ -92,7 +92,7 @@ def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path):
 WRITER = """
 import sys
 from pathlib import Path
-from gemmrepro.core.cache import Cache
+from gemmrepro.build.cache import Cache
 kept = Cache(Path(sys.argv[1]), 20000)
 for number in range(60):
     key = f"{number % 7:016x}"

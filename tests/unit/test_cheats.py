@@ -21,7 +21,7 @@ from gemmrepro.core.journal import Journal, fresh_seeds
 from gemmrepro.gates import gemm, gemm_cases
 from gemmrepro.gates.guarded import GUARD, POISON_BITS
 from gemmrepro.gpu import baselines
-from gemmrepro.gpu.trials import Trials
+from gemmrepro.gpu.cublas import Trials
 from gemmrepro.measure import plan, prepare, records, results, rounds, workspace
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape

@@ -15,12 +15,12 @@ from support import ROOT
 from gemmrepro import operations, registry, timing
 from gemmrepro.core import names
 from gemmrepro.core.architectures import pick_arch
+from gemmrepro.core.files import csv_text
 from gemmrepro.core.journal import Journal, card_of
-from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, device
+from gemmrepro.gpu.cublas import Trials
 from gemmrepro.gpu.loaded import Binary, Loaded
-from gemmrepro.gpu.trials import Trials
 from gemmrepro.measure import plan, prepare, profiler, records, results, rounds
 from gemmrepro.measure.columns import SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
 from gemmrepro.measure.plan import Room

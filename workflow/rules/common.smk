@@ -33,7 +33,7 @@ import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
 from gemmrepro.build.cached import CACHE, OF_COMPILER
-from gemmrepro.core import dependencies, provenance, trees
+from gemmrepro.core import dependencies, machine, trees
 from gemmrepro.core.names import REFERENCE, TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
@@ -142,7 +142,7 @@ if CONTAINERS:
     os.environ.update({"LC_ALL": "C.UTF-8"} | in_containers({"PYTHONPATH": LIBRARY}))
 os.environ.update(BUILD_CACHE | {requested.ONLY: ",".join(sorted(PLAN.only))})
 # No image has git: what is measured in one is told its commit.
-if workflow.is_main_process and (commit := provenance.git_commit()):
+if workflow.is_main_process and (commit := machine.git_commit()):
     os.environ.update(GEMMREPRO_COMMIT=commit)
 
 # Two jobs on one GPU would disturb each other's timings: each takes a GPU of its own, or waits for one. A cluster's

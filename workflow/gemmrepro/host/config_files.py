@@ -9,14 +9,14 @@ from typing import Any
 
 import yaml
 
-from gemmrepro.core import yaml_text
+from gemmrepro.core import schemas
 from gemmrepro.errors import UserError
 
 
 def read(path: Path) -> None:
     """Raises UserError, with the file's name, unless `path` holds keys with values in YAML or JSON."""
     try:
-        document = yaml_text.parse(path.read_text(encoding="utf-8"))
+        document = schemas.parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"the configuration file {path} cannot be read ({error.strerror}); correct its name.") from None
     except (ValueError, yaml.YAMLError, RecursionError) as error:
@@ -52,7 +52,7 @@ def _typed(value: Any, given: Any) -> Any:
         return [_typed(*pair) for pair in zip(value, given, strict=True)]
     if isinstance(given, str):
         with contextlib.suppress(yaml.YAMLError):
-            read = yaml_text.parse(given)
+            read = schemas.parse_yaml(given)
             return value if isinstance(read, (dict, list)) else read
     return value
 

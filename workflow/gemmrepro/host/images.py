@@ -18,7 +18,7 @@ from typing import Any
 
 from gemmrepro import __version__
 from gemmrepro.core.files import write_json
-from gemmrepro.core.provenance import git_commit
+from gemmrepro.core.machine import git_commit
 from gemmrepro.errors import run_stage
 from gemmrepro.host.bases import provide_base
 from gemmrepro.host.builders import find_builder, mounts_containers

@@ -21,7 +21,7 @@ class Check:
         err_scaled_max: max |C - C*| / (|A||B|) in units of the output type's roundoff, where the gate computes it.
         err_fro: relative error in the Frobenius norm, where the gate computes it.
         estimate_us: the time of a launch.
-        algorithm: the library's algorithm that a trial chose (`gemmrepro.gpu.trials`); None if it has no choice.
+        algorithm: the library's algorithm that a trial chose (`gemmrepro.gpu.cublas`); None if it has no choice.
         confirmed: whether a kernel was judged again on other inputs after it was timed (`gemmrepro.measure.workspace`).
         confirmed_us: the shortest median with which it was.
     """

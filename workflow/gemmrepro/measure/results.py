@@ -13,10 +13,9 @@ import pandas as pd
 
 from gemmrepro import operands, timing
 from gemmrepro.build.record import read_build
-from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.core.files import csv_text, parquet, write_atomic, write_json
+from gemmrepro.core.machine import git_commit, libraries
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.provenance import git_commit, libraries
-from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.errors import NEEDS
 from gemmrepro.gpu import baselines
 from gemmrepro.measure import derived, profiler

@@ -12,9 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gemmrepro import operands, stats, timing
-from gemmrepro.core.journal import fresh_seeds
+from gemmrepro.core.journal import Progress, fresh_seeds
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.progress import Progress
 from gemmrepro.errors import GIB, NEEDS, shortage
 from gemmrepro.gpu import baselines
 from gemmrepro.measure.plan import WATCHDOG_SECONDS, Point

@@ -23,8 +23,7 @@ from pathlib import Path
 
 from gemmrepro import registry
 from gemmrepro.core.files import read_json
-from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
-from gemmrepro.core.progress import notices
+from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent, sayer
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.gpu import device, lock
 from gemmrepro.measure import results
@@ -33,7 +32,7 @@ from gemmrepro.measure.prepare import Sweep, prepare, timed_kernels
 from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.rounds import Rounds
 
-say = notices("sweep")
+say = sayer("sweep")
 
 
 class RoundProcess:

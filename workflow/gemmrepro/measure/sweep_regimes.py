@@ -20,9 +20,8 @@ from typing import Any
 import pandas as pd
 
 from gemmrepro.core.files import read_json
-from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
+from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent, sayer
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.progress import notices
 from gemmrepro.errors import run_stage
 from gemmrepro.gpu import device, lock
 from gemmrepro.measure.columns import READING_COLUMNS, REGIME_SAMPLE_COLUMNS, RegimeRow
@@ -34,7 +33,7 @@ from gemmrepro.measure.regimes import Block
 from gemmrepro.measure.results import baseline_kernels, circumstances, subject_cells, wrong
 from gemmrepro.measure.rows import RegimePoint, Subject, by_point, write_no_regimes, write_regimes
 
-say = notices("regimes")
+say = sayer("regimes")
 
 LEFT_OUT = "the time limit ended before all its passes"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.arrays import namespace, nonfinite_lines, spoil
+from gemmrepro.core.dtypes import namespace, nonfinite_lines, spoil
 from gemmrepro.errors import UserError
 
 __all__ = [

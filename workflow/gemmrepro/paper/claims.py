@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.core import paths, yaml_files
+from gemmrepro.core import paths, schemas
 from gemmrepro.core.files import read_json
 from gemmrepro.core.text import as_published, convert
 from gemmrepro.errors import UserError
@@ -326,7 +326,7 @@ class Reference:
 @cache
 def references(path: Path = paths.KERNELS_DIR / "references.yaml") -> tuple[Reference, ...]:
     """Every reference, in the order of the list. Raises UserError if the file is missing or wrong."""
-    entries = yaml_files.read(path, "references.schema.yaml")["references"]
+    entries = schemas.read_yaml(path, "references.schema.yaml")["references"]
     articles: dict[str, list[str]] = {}
     for entry in entries:
         if "article" in entry:
@@ -366,7 +366,7 @@ class Mechanism:
 @cache
 def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> tuple[Mechanism, ...]:
     """Every mechanism. Raises UserError if the file is missing or wrong."""
-    entries = yaml_files.read(path, "mechanisms.schema.yaml")["mechanisms"]
+    entries = schemas.read_yaml(path, "mechanisms.schema.yaml")["mechanisms"]
     return tuple(Mechanism(**entry) for entry in entries)
 
 

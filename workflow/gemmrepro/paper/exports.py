@@ -20,7 +20,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gemmrepro.core import paths, schemas, yaml_files
+from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.judge.rules import VERDICTS
@@ -198,7 +198,7 @@ class Citation:
 
 def citation(title: str, date: str | None) -> Citation:
     """The citation of a report with this title; `date` is an ISO date. Raises UserError if CITATION.cff is wrong."""
-    told = yaml_files.read(paths.ROOT / "CITATION.cff", "citation.schema.yaml")
+    told = schemas.read_yaml(paths.ROOT / "CITATION.cff", "citation.schema.yaml")
     return Citation(
         title=title,
         abstract=" ".join(told["abstract"].split()),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from gemmrepro import registry
-from gemmrepro.core.names import TOOLKIT_ORDER
+from gemmrepro.core.names import TOOLKITS
 from gemmrepro.core.text import listed
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
 from gemmrepro.judge.ways import ON_ANY_GPU
@@ -245,7 +245,7 @@ def _rows(measured: Measurements | None, cache: str) -> dict[str, dict[int, Mapp
         return by_kernel
     rows = cubes(measured.summary)
     rows = rows[is_current(rows) & (rows["cache"] == cache) & rows["ratio"].notna()]
-    rank = {toolkit: place for place, toolkit in enumerate(TOOLKIT_ORDER)}
+    rank = {toolkit: place for place, toolkit in enumerate(TOOLKITS)}
     for row in sorted(rows.to_dict("records"), key=lambda row: rank.get(row["toolkit"], len(rank))):
         by_kernel.setdefault(row["kernel"], {}).setdefault(int(row["n"]), row)
     return by_kernel

@@ -14,8 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from gemmrepro.core.files import write_atomic, write_json
-from gemmrepro.core.tables import csv_text
+from gemmrepro.core.files import csv_text, write_atomic, write_json
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.recording import (

@@ -39,7 +39,7 @@ from gemmrepro.build.record import read_build
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.journal import UNFINISHED, sayer
 from gemmrepro.core.paths import ROOT
-from gemmrepro.core.settings import merged
+from gemmrepro.core.schemas import merged
 from gemmrepro.errors import UserError
 from gemmrepro.gates.combined import gate, summary_line
 from gemmrepro.gates.keys import key_on

@@ -25,9 +25,8 @@ from typing import Any
 
 import pandas as pd
 
-from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.core.files import csv_text, parquet, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.errors import run_stage
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.recording import stale
