@@ -16,7 +16,7 @@ from bundle_links import dead_links, links_to_rows
 from looks import CONTRAST, DESKTOP, PHONE, printed_pages, size, theme
 from pages import KINDS, kinds, opened, waited
 
-from gemmrepro.paper import bundle
+from gemmrepro.paper import archive
 
 FIRST_VIEW = 1_500_000
 """Most bytes of index.html."""
@@ -114,7 +114,7 @@ def test_a_page_lays_out_little_of_itself(page, report):
 
 
 def test_the_whole_bundle_resolves_in_an_empty_folder(report, tmp_path):
-    bundle.pack(report, tmp_path / "report.zip")
+    archive.pack(report, tmp_path / "report.zip")
     with zipfile.ZipFile(tmp_path / "report.zip") as packed:
         packed.extractall(tmp_path)
     assert dead_links(tmp_path / "report") == []

@@ -57,8 +57,8 @@ rule report_zip:
     container:
         image("report")
     params:
-        code=code("paper.bundle"),
+        code=code("paper.archive"),
     message:
         "Packing the report into {output}"
     shell:
-        "python3 -m gemmrepro.paper.bundle --report reports --out {output} 2>&1 | tee {log}"
+        "python3 -m gemmrepro.paper.archive --report reports --out {output} 2>&1 | tee {log}"

@@ -3,5 +3,5 @@
 - `page` renders the templates from `inputs`; `claims`, `gpus`, `limits` and `regimes` fill its general sections.
 - `family` and `kernel` make the pages of families and kernels, with `step` and `gates`; `text` formats the rows.
 - `figure_views` embeds the figures. `findings` renders a family's prose.
-- `exports` holds the data for programs; `bundle` makes a folder of the pages, or a ZIP file of that.
+- `exports` holds the data for programs; `bundle` makes a folder of the pages, `archive` a ZIP file.
 """
