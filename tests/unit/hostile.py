@@ -25,14 +25,14 @@ import yaml
 from support import ROOT
 
 from gemmrepro import registry
-from gemmrepro.core import cache
+from gemmrepro.build import cache
 from gemmrepro.core.journal import Journal
 from gemmrepro.errors import UserError
 from gemmrepro.host import config
 from gemmrepro.judge import claims, expressions
 from gemmrepro.recordings import compare
 from gemmrepro.recordings.bundles import read_bundle
-from gemmrepro.recordings.samples import read_samples
+from gemmrepro.recordings.sweeps import read_samples
 from gemmrepro.registry import tuning
 
 CANARY = Path(tempfile.gettempdir()) / "gemmrepro-was-here"

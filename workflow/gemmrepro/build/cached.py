@@ -11,12 +11,12 @@ import shutil
 from collections.abc import Sequence
 from functools import cache
 
+from gemmrepro.build.cache import Cache
 from gemmrepro.build.compile import Compiled, wanted_archs
 from gemmrepro.build.key import build_key
 from gemmrepro.build.record import Build
 from gemmrepro.build.toolkit import Toolkit, run
 from gemmrepro.core import dependencies
-from gemmrepro.core.cache import Cache
 from gemmrepro.core.files import json_text
 from gemmrepro.core.trees import digest
 from gemmrepro.registry import Kernel, keys

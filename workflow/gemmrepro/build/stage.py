@@ -24,12 +24,12 @@ from threading import Lock
 
 from gemmrepro import registry
 from gemmrepro.build import cached
+from gemmrepro.build.cache import Cache
 from gemmrepro.build.cached import CACHE, CACHE_MB
 from gemmrepro.build.compile import Units, compile_units, inspect, together
 from gemmrepro.build.key import keyed
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.architectures import COMPILED, KNOWN, number
-from gemmrepro.core.cache import Cache
 from gemmrepro.core.files import write_atomic
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.registry.requirements import homes

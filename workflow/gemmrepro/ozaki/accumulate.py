@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.arrays import namespace, nonfinite_lines
+from gemmrepro.core.dtypes import namespace, nonfinite_lines
 from gemmrepro.errors import UserError
 
 DOUBLE_BITS = 53

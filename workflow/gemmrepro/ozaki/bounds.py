@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gemmrepro.core.arrays import namespace
+from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import exactness, pairs
 from gemmrepro.ozaki.splitting import Split

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.arrays import namespace
+from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki.accumulate import check_operands
 

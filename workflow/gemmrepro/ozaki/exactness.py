@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gemmrepro.core.arrays import namespace
+from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
 
 MANTISSA = 53

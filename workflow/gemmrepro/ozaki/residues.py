@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.arrays import namespace
+from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import accumulate, moduli
 from gemmrepro.ozaki.accumulate import peak

@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gemmrepro.core.arrays import namespace
+from gemmrepro.core.dtypes import namespace
 from gemmrepro.ozaki import residues
 
 

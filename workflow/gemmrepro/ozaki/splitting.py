@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gemmrepro.core.arrays import namespace
+from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import accumulate, pairs
 from gemmrepro.ozaki.accumulate import ceil_log2, check_matrix, peak, scaled_back
