@@ -32,7 +32,7 @@ import gemmrepro.host.disk_space
 import gemmrepro.host.killed_runs
 import gemmrepro.host.target
 from gemmrepro import experiments, registry
-from gemmrepro.build.cached import CACHE, OF_COMPILER
+from gemmrepro.build.cache import CACHE, OF_COMPILER
 from gemmrepro.core import dependencies, machine, trees
 from gemmrepro.core.names import REFERENCE, TOOLKITS
 from gemmrepro.errors import UserError

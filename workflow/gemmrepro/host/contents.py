@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from gemmrepro.build.source_text import source_hash
+from gemmrepro.core.trees import source_hash
 
 COMMENTED = (".Dockerfile", ".txt")
 """Endings of files whose lines after a # are comments."""
