@@ -15,7 +15,7 @@ from gemmrepro import registry
 from gemmrepro.build import cache
 from gemmrepro.build.cache import Cache
 from gemmrepro.build.toolkit import Toolkit
-from gemmrepro.host import requested
+from gemmrepro.host import command_line
 from gemmrepro.host.containers import build_cache
 
 FILES = {".fatbin": bytes(range(256)) * 40, ".sass": b"code\n", ".json": b"{}\n"}
@@ -146,14 +146,14 @@ def test_the_code_of_one_compiler_counts_for_its_kernels_alone():
     ],
 )
 def test_a_command_is_about_some_kernels_if_it_names_only_their_files(named, expected):
-    assert requested.only(["--cores", "1", "--config", "measure=recorded", "--", *named], {}, True) == expected
+    assert command_line.only(["--cores", "1", "--config", "measure=recorded", "--", *named], {}, True) == expected
 
 
 def test_the_jobs_of_a_run_take_over_what_it_is_about():
-    handed = {requested.ONLY: "ladder.smem"}
-    assert requested.only(["--target-jobs", "build_ladder_cuda12:"], handed, False) == {"ladder.smem"}
-    assert requested.only(["results/gates/ladder.smem.json"], {requested.ONLY: ""}, False) == set()
-    assert requested.only(["report"], handed, True) == set()
+    handed = {command_line.ONLY: "ladder.smem"}
+    assert command_line.only(["--target-jobs", "build_ladder_cuda12:"], handed, False) == {"ladder.smem"}
+    assert command_line.only(["results/gates/ladder.smem.json"], {command_line.ONLY: ""}, False) == set()
+    assert command_line.only(["report"], handed, True) == set()
 
 
 def test_containers_see_a_cache_outside_the_checkout(tmp_path):

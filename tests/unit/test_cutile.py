@@ -340,7 +340,7 @@ def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_
 
 def test_a_published_figure_is_that_of_the_kernels_own_type():
     from gemmrepro.judge.published import published_rows
-    from gemmrepro.paper.table import published_of
+    from gemmrepro.paper.family import published_of
 
     rows = [row for row in published_rows() if row["article"] == "cutile" and row["n"] == 4096]
     found = {

@@ -18,12 +18,12 @@ from gemmrepro import registry, timing
 from gemmrepro.core.journal import Journal
 from gemmrepro.core.paths import RECORDINGS
 from gemmrepro.errors import UserError
-from gemmrepro.measure import passes, results, sweep_regimes
+from gemmrepro.measure import passes, results
 from gemmrepro.measure import plan as points
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.columns import SET
+from gemmrepro.measure.prepare import Check, Records
 from gemmrepro.measure.recording import write_manifest
-from gemmrepro.measure.records import Check, Records
 from gemmrepro.measure.regimes import BURST, REGIMES, SUSTAINED
 from gemmrepro.operations import Shape
 from gemmrepro.recordings import regimes as checks
@@ -125,7 +125,7 @@ def measured(folder, out, gpu=None, document=DOCUMENT, deadline=None, said=lambd
     device = gpu or SyntheticGpu(watts)
     work = passes.Passes(sweep, settings, passes.sets(sweep.points, settings.toolkits), device, said)
     complete = work.run(deadline)
-    sweep_regimes.write(sweep, work, out)
+    results.write_regimes(sweep, work, out)
     return complete, work, device
 
 

@@ -20,7 +20,7 @@ from gemmrepro.gates import gemm
 from gemmrepro.gates.compare import Verdict
 from gemmrepro.gates.gate import Judged
 from gemmrepro.gpu import baselines, device, loaded, lock
-from gemmrepro.measure.records import Check
+from gemmrepro.measure.prepare import Check
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, families
 from gemmrepro.registry.keys import compiled

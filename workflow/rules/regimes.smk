@@ -18,11 +18,11 @@ if PLAN.live:
         params:
             folder=subpath(output[0], parent=True),
             run=lambda wildcards: read_of("run", wildcards.family),
-            code=code("measure.sweep_regimes"),
+            code=code("measure.sweep"),
         message:
             "Measuring {wildcards.family} sustained and in bursts (finished passes survive an interruption)"
         shell:
-            ": >{log}; python3 -m gemmrepro.measure.sweep_regimes --family {wildcards.family} --config results/config.json"
+            ": >{log}; python3 -m gemmrepro.measure.sweep --regimes --family {wildcards.family} --config results/config.json"
             " --build results/build --gates results/gates --journal results/sweep/regimes/{wildcards.family}"
             " --out {params.folder} 2>&1 >>{log} | tee -a {log}"
 

@@ -17,8 +17,7 @@ from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import GIB, NEEDS, shortage
 from gemmrepro.gpu import baselines
 from gemmrepro.measure.plan import WATCHDOG_SECONDS, Point
-from gemmrepro.measure.prepare import Sweep
-from gemmrepro.measure.records import Check, Round
+from gemmrepro.measure.prepare import Check, Round, Sweep
 from gemmrepro.measure.workspace import QUICKER, Second, SecondLook, Workspace
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import Kernel

@@ -27,14 +27,11 @@ from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.measure.regimes import SAMPLES
 from gemmrepro.paper.bundle import Files
-from gemmrepro.paper.claims import ClaimView, VerdictsView
-from gemmrepro.paper.experiments import ExperimentView
-from gemmrepro.paper.family import BaselineRows, FamilyView
+from gemmrepro.paper.claims import ClaimView, Reference, VerdictsView
+from gemmrepro.paper.family import BaselineRows, ExperimentView, FamilyView
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.kernel import KernelView
-from gemmrepro.paper.references import Reference
-from gemmrepro.paper.rows import RowView
-from gemmrepro.paper.text import NONE, anchor
+from gemmrepro.paper.text import NONE, RowView, anchor
 
 EVIDENCE, SEARCH = "data/evidence.js", "assets/search.js"
 """The places of the scripts in the report."""

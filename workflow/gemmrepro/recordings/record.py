@@ -112,7 +112,7 @@ class Family:
             self._measure("measure.sweep", self.name, self.measured, *chosen)
         if self.take:
             # A take is a measurement of its own: nothing of another one's journal counts.
-            self._measure("measure.sweep_regimes", f"regimes/{self.name}/{self.take}", self.regimes)
+            self._measure("measure.sweep", f"regimes/{self.name}/{self.take}", self.regimes, "--regimes")
         if self.experiments:
             chosen = ["--name", ",".join(self.experiments), "--toolkits", ",".join(self.config["sweep"]["toolkits"])]
             self._measure("experiments.run", f"experiments/{self.name}", self.experimented, *chosen)
