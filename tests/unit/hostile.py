@@ -32,7 +32,7 @@ from gemmrepro.host import config
 from gemmrepro.judge import claims, expressions
 from gemmrepro.recordings import compare
 from gemmrepro.recordings.bundles import read_bundle
-from gemmrepro.recordings.samples import read_samples
+from gemmrepro.recordings.sweeps import read_samples
 from gemmrepro.registry import families
 
 CANARY = Path(tempfile.gettempdir()) / "gemmrepro-was-here"

@@ -134,7 +134,7 @@ if CONTAINERS:
     os.environ.update({"LC_ALL": "C.UTF-8"} | in_containers({"PYTHONPATH": LIBRARY}))
 os.environ.update(BUILD_CACHE | {command_line.ONLY: ",".join(sorted(PLAN.only))})
 # No image has git: what is measured in one is told its commit.
-if workflow.is_main_process and (commit := places.git_commit()):
+if workflow.is_main_process and (commit := machine.git_commit()):
     os.environ.update(GEMMREPRO_COMMIT=commit)
 
 # Two jobs on one GPU would disturb each other's timings: each takes a GPU of its own, or waits for one. A cluster's
