@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from gemmrepro import registry
-from gemmrepro.core import paths, yaml_text
+from gemmrepro.core import paths, schemas
 from gemmrepro.core.architectures import COMPILED, KNOWN
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.registry import Kernel, chips
@@ -102,7 +102,7 @@ def _kernels(compute: Mapping[str, Any]) -> list[str]:
 def _claims(family: str) -> dict[str, Any]:
     path = paths.KERNELS_DIR / family / "claims.yaml"
     try:
-        document = yaml_text.parse(path.read_text())
+        document = schemas.parse_yaml(path.read_text())
     except (FileNotFoundError, yaml.YAMLError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
