@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 
 import hopper_grid
@@ -320,13 +319,3 @@ def test_the_experiments_subjects_are_kernels_of_the_family() -> None:
         assert set(experiment.kernels) == known and LIBRARY not in experiment.libraries
         for figure in experiment.figures:
             assert set(figure.series) <= known | set(experiment.libraries)
-
-
-def test_the_family_has_findings(tmp_path: Path) -> None:
-    from synthetic import World
-    from test_report import make
-
-    report = make(World(tmp_path, families=("sgemm", "ceilings"), sizes=(4096, 8192)).write()).parent
-    text = (report / "families/sgemm.html").read_text()
-    assert "Two ways to an FP32 product" in text and "experiment-sgemm-accuracy" in text
-    assert "the scheme\u2019s own stated bound" in (report / "kernels/sgemm.bf16_x6.html").read_text()
