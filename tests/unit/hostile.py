@@ -148,7 +148,7 @@ def _claims(**changes: Any) -> Callable[[Path], object]:
     """A genuine file of claims whose first claim is changed."""
 
     def run(folder: Path) -> object:
-        document = yaml.safe_load((ROOT / "kernels/ladder/claims.yaml").read_text())
+        document = yaml.safe_load((ROOT / "articles/ladder/claims.yaml").read_text())
         document["claims"][0] |= changes
         (folder / "claims.yaml").write_text(yaml.safe_dump(document))
         loaded = claims.load_file(folder / "claims.yaml", "ladder")

@@ -46,7 +46,7 @@ REASONS: Mapping[tuple[str, str], str] = {
 
 
 def ident(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells a row of published.csv from the others."""
+    """What tells a row of numbers.csv from the others."""
     return tuple(row[key] for key in ("article", "table", "system", "dtype", "n", "d", "metric", "hardware", "value"))
 
 
@@ -130,7 +130,7 @@ def with_counterpart(inputs: Inputs) -> set[tuple[Any, ...]]:
 
 
 def drawn_and_wanted(inputs: Inputs) -> tuple[set[tuple[Any, ...]], set[tuple[Any, ...]]]:
-    """The rows of published.csv that a figure draws beside a measured value, and all that have one."""
+    """The rows of numbers.csv that a figure draws beside a measured value, and all that have one."""
     drawn = {*_in_tables(inputs), *_in_ratios(inputs), *_in_statements(inputs)}
     return drawn, with_counterpart(inputs) | drawn
 

@@ -515,7 +515,9 @@ def test_a_ratio_to_an_instruction_that_the_articles_gpu_lacks_is_not_comparable
     assert entry["verdict"] == verdict, entry["explanation"]
     if verdict == NOT_COMPARABLE:
         assert "cuBLAS multiplies with wgmma here, which the RTX 4090 lacks" in entry["explanation"]
-        said = r"is (\S+) of the published one: (\S+) by the instruction.*?, (\S+) by the kernel.*?, (\S+) by the library"
+        said = (
+            r"is (\S+) of the published one: (\S+) by the instruction.*?, (\S+) by the kernel.*?, (\S+) by the library"
+        )
         parts = re.search(said, entry["explanation"])
         whole, *factors = map(float, parts.groups())
         assert math.prod(factors) == pytest.approx(whole, rel=0.02) and factors[0] == pytest.approx(600 / 850, rel=0.01)

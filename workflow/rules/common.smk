@@ -53,7 +53,7 @@ from gemmrepro.experiments import paper_figures
 from gemmrepro.host.plan import Plan, checked_out, relative
 from gemmrepro.measure.recording import CEILINGS, FILES, GATES, MANIFEST, RUN, SANITIZERS, SUMMARY
 from gemmrepro.measure.regimes import FILES as REGIME_FILES
-from gemmrepro.registry import keys
+from gemmrepro.registry import articles, keys
 
 
 def stop(error):

@@ -37,7 +37,7 @@ class PublishedView:
 
     @classmethod
     def of(cls, row: Mapping[str, Any] | None) -> PublishedView | None:
-        """From a row of published.csv; None without one."""
+        """From a row of numbers.csv; None without one."""
         return None if row is None else cls(row["value"], row["unit"], row["metric"], row["hardware"], row["place"])
 
     @property
