@@ -18,7 +18,7 @@ from support import ROOT, alone
 
 from gemmrepro import registry
 from gemmrepro.measure.rows import BEYOND, ENOUGH
-from gemmrepro.paper.references import references
+from gemmrepro.paper.claims import references
 
 DESKTOP = 1440
 

@@ -21,7 +21,7 @@ from gemmrepro.gates import gemm_cases
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.loaded import Loaded
-from gemmrepro.measure import plan, prepare, records, results, rounds
+from gemmrepro.measure import plan, prepare, results, rounds
 
 pytestmark = pytest.mark.gpu
 
@@ -231,7 +231,7 @@ def swept(session, loads: Loads, size: int, folder: Path, say: Callable[[str], N
     machine = session.gpu.machine
     keys = (lambda point: versions.get(point.kernel, "k" * 16), lambda point: None)
     journal = Journal(folder / "journal", machine, say)
-    kept = records.Records(journal, machine, settings, versions, *keys)
+    kept = prepare.Records(journal, machine, settings, versions, *keys)
     session.trials.limit(0.05)
     sweep = prepare.Sweep(
         session, family, settings, folder, kernels, loads, tuple(points), tuple(skipped), versions, kept

@@ -30,19 +30,19 @@ from gemmrepro import experiments, operands, registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.figures import stage as figures_stage
+from gemmrepro.gpu.cublas import Trials
 from gemmrepro.gpu.device import Gpu
 from gemmrepro.gpu.loaded import Binary, Loaded
-from gemmrepro.gpu.trials import Trials
 from gemmrepro.host import config as configuration
 from gemmrepro.host import finished_run
-from gemmrepro.host.gpu_probe import HostGpu, find_gpus
+from gemmrepro.host.places import HostGpu, find_gpus
 from gemmrepro.host.plan import Plan
 from gemmrepro.judge.judging import judge_all
 from gemmrepro.measure import prepare, results
 from gemmrepro.measure.passes import RegimeSettings, sets
 from gemmrepro.measure.plan import Point, Settings
+from gemmrepro.measure.prepare import Check, Round
 from gemmrepro.measure.recording import write_nothing
-from gemmrepro.measure.records import Check, Round
 from gemmrepro.measure.rows import write_no_regimes
 from gemmrepro.paper import page
 from gemmrepro.recordings.accept import accept

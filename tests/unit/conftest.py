@@ -6,14 +6,13 @@ import cpu_grid
 import pytest
 
 from gemmrepro.build import cutile
-from gemmrepro.core.once import Once
 from gemmrepro.registry import card
 
 
 @pytest.fixture(autouse=True)
 def nothing_compiled_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test compiles anew: a process keeps what cuTile's compiler returned."""
-    monkeypatch.setattr(cutile, "_COMPILED", Once())
+    monkeypatch.setattr(cutile, "_COMPILED", cutile.Once())
 
 
 @pytest.fixture(autouse=True)

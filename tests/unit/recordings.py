@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from gemmrepro import operands, registry
-from gemmrepro.core.tables import csv_text
+from gemmrepro.core.files import csv_text
 from gemmrepro.measure import derived
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, write_manifest

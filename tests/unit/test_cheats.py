@@ -21,8 +21,8 @@ from gemmrepro.core.journal import Journal, fresh_seeds
 from gemmrepro.gates import gemm, gemm_cases
 from gemmrepro.gates.guarded import GUARD, POISON_BITS
 from gemmrepro.gpu import baselines
-from gemmrepro.gpu.trials import Trials
-from gemmrepro.measure import plan, prepare, records, results, rounds, workspace
+from gemmrepro.gpu.cublas import Trials
+from gemmrepro.measure import plan, prepare, results, rounds, workspace
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 
@@ -329,7 +329,7 @@ def swept(
         points=tuple(points),
         skipped=tuple(skipped),
         versions={"cublas.sgemm": "1"},
-        records=records.Records(journal, machine, settings, {"cublas.sgemm": "1"}, *keys),
+        records=prepare.Records(journal, machine, settings, {"cublas.sgemm": "1"}, *keys),
     )
     assert rounds.Rounds(sweep, said.append).run(0, None)
     return sweep, said
@@ -522,7 +522,7 @@ def test_a_library_that_sums_in_fp16_is_judged_by_the_bound_of_such_a_kernel(mon
         records=SimpleNamespace(check=lambda point: None, keep_check=lambda *_: None),
         session=SimpleNamespace(trials=Trials()),
     )
-    workspace = SimpleNamespace(check=lambda call, timer, kernel: judged.append(kernel) or records.Check(True))
+    workspace = SimpleNamespace(check=lambda call, timer, kernel: judged.append(kernel) or prepare.Check(True))
     monkeypatch.setattr(rounds.Rounds, "bind", lambda *_: None)
     for name in (sketch.timing.baseline, "cublas.sgemm"):
         point = rounds.library_point(name, sketch.problem, Shape.cube(256))

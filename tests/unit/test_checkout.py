@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import ROOT, call
 
-from gemmrepro.core import provenance
+from gemmrepro.core import machine
 from gemmrepro.errors import UserError
 from gemmrepro.host import places
 
@@ -43,7 +43,7 @@ def test_a_clone_knows_its_commit(clone: Path, other: str, tmp_path: Path, monke
     _git(tmp_path, "init", "-q")
     _git(tmp_path, "commit", "-q", "--allow-empty", "-m", "another")
     commit = _git(clone, "rev-parse", "HEAD")
-    monkeypatch.setattr(provenance, "ROOT", clone)
+    monkeypatch.setattr(machine, "ROOT", clone)
     if other == "GIT_DIR":
         monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))
         monkeypatch.setenv("GIT_WORK_TREE", str(tmp_path))
@@ -54,14 +54,14 @@ def test_a_clone_knows_its_commit(clone: Path, other: str, tmp_path: Path, monke
             os.chown(path, 12345, 12345)
     elif other == "mode":
         (clone / "README.md").chmod(0o755)
-    assert provenance.git_commit() == commit
+    assert machine.git_commit() == commit
 
 
 def test_changes_count(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provenance, "ROOT", clone)
+    monkeypatch.setattr(machine, "ROOT", clone)
     with (clone / "README.md").open("a") as file:
         file.write("changed\n")
-    assert provenance.git_commit() == _git(clone, "rev-parse", "HEAD") + "+changes"
+    assert machine.git_commit() == _git(clone, "rev-parse", "HEAD") + "+changes"
     _git(clone, "checkout", "README.md")
 
 
@@ -79,9 +79,9 @@ def test_an_archive_has_no_commit_of_the_repository_around_it(
     if within == "below":
         _git(tmp_path, "add", ".")
         _git(tmp_path, "commit", "-q", "-m", "a copy")
-    monkeypatch.setattr(provenance, "ROOT", place)
+    monkeypatch.setattr(machine, "ROOT", place)
     monkeypatch.setenv("GEMMREPRO_COMMIT", told)
-    assert provenance.git_commit() == (told or None)
+    assert machine.git_commit() == (told or None)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, cublas
-from gemmrepro.gpu.trials import TRIAL_MS, Trials
+from gemmrepro.gpu.cublas import TRIAL_MS, Trials
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 

@@ -12,8 +12,7 @@ from synthetic_cupti import SyntheticCupti
 from gemmrepro.core.names import METRICS
 from gemmrepro.gpu import cupti, ranges
 from gemmrepro.gpu.cupti import Cupti, CuptiError
-from gemmrepro.gpu.metrics import Chip
-from gemmrepro.gpu.ranges import RangeProfiler, Reading
+from gemmrepro.gpu.ranges import Chip, RangeProfiler, Reading
 from gemmrepro.measure.profiler import LAUNCH
 from gemmrepro.recordings.sweeps import UNITS
 

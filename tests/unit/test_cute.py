@@ -6,7 +6,7 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.build.record import MachineCode
-from gemmrepro.core.loading import load_module
+from gemmrepro.core.files import load_module
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.judge.calculation import Inputs
 from gemmrepro.operations import Shape

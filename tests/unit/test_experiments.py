@@ -34,7 +34,7 @@ from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.plan import Skipped
 from gemmrepro.measure.recording import read_rows, write_manifest
 from gemmrepro.paper.bundle import Files
-from gemmrepro.paper.experiments import experiment_view
+from gemmrepro.paper.family import experiment_view
 from gemmrepro.recordings import bring as recorded
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]

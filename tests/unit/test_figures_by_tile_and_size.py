@@ -5,7 +5,7 @@ import pytest
 from synthetic import World
 
 from gemmrepro import registry
-from gemmrepro.core.loading import load_module
+from gemmrepro.core.files import load_module
 from gemmrepro.core.text import listed
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures

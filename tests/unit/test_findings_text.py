@@ -16,7 +16,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import load
 from gemmrepro.paper import findings
 from gemmrepro.paper.findings import number, reference_gpu, render
-from gemmrepro.paper.rows import row_anchor
+from gemmrepro.paper.text import row_anchor
 
 FILES = sorted(paths.KERNELS_DIR.glob(f"*/{findings.FILE}"))
 RECORDED = paths.RECORDINGS / REFERENCE

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gemmrepro import experiments, operands, registry
-from gemmrepro.core.loading import load_module
+from gemmrepro.core.files import load_module
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.experiments import path_of
 from gemmrepro.gates.gemm_cases import gemm_cases

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from colour_difference import VISION, ciede2000, lab
 
-from gemmrepro.core.loading import load_module
+from gemmrepro.core.files import load_module
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures
 

@@ -12,8 +12,8 @@ from gemmrepro import registry
 from gemmrepro.measure.rows import Measurements, Regimes
 from gemmrepro.paper import limits
 from gemmrepro.paper.claims import VerdictsView
-from gemmrepro.paper.machine import highest
-from gemmrepro.paper.rows import row_view
+from gemmrepro.paper.gpus import highest
+from gemmrepro.paper.text import row_view
 
 RUN = {
     "gpu": {"name": "A GPU", "clock_max_mhz": 2000},

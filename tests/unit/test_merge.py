@@ -12,7 +12,7 @@ import yaml
 from support import ROOT
 
 from gemmrepro.core import schemas
-from gemmrepro.core.tables import csv_text
+from gemmrepro.core.files import csv_text
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Settings
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, read_rows, with_status

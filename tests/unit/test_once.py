@@ -5,7 +5,7 @@ from threading import Barrier, Event
 
 import pytest
 
-from gemmrepro.core.once import Once
+from gemmrepro.build.cutile import Once
 
 
 def test_threads_that_ask_for_one_result_share_it() -> None:

@@ -14,7 +14,7 @@ from gemmrepro import experiments, operands, registry, stats, timing
 from gemmrepro.core.dtypes import widen
 from gemmrepro.experiments.run import Subject
 from gemmrepro.gpu import baselines
-from gemmrepro.gpu.trials import Trials
+from gemmrepro.gpu.cublas import Trials
 
 FUSED, ROWS, NAIVE = "ozaki.fused_bf16_d9", "ozaki.rows_bf16_d9", "ozaki.naive_bf16"
 LIBRARY = Subject("cublas.gemm", "library", "v")

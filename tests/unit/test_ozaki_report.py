@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gemmrepro import experiments, registry
-from gemmrepro.core.tables import csv_text
+from gemmrepro.core.files import csv_text
 from gemmrepro.experiments.results import Results, load
 from gemmrepro.figures import declared, style
 from gemmrepro.judge import claims, judging

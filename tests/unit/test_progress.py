@@ -7,8 +7,8 @@ import termios
 
 import pytest
 
-from gemmrepro.core import progress
-from gemmrepro.core.progress import Progress, notices
+from gemmrepro.core import journal
+from gemmrepro.core.journal import Progress, sayer
 
 LEFT = r"\d\d:\d\d spent, (\d\d:\d\d|\?) left"
 
@@ -17,14 +17,14 @@ def measure(**settings) -> None:
     """Five points, of which two were finished before, and a notice between them."""
     with Progress("sweep", total=5, done=2, **settings) as told:
         told.step("round 1 of a point")
-        notices("sweep")("not timed: a kernel that is wrong")
+        sayer("sweep")("not timed: a kernel that is wrong")
         told.step()
         told.step("round 1 of another")
 
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    monkeypatch.setattr(journal, "SECONDS", 0.0)
 
 
 def test_a_log_gets_whole_lines(at_once, capsys):

@@ -15,8 +15,8 @@ import pytest
 from test_kernels import compile_for_cpu, run_on_cpu
 
 from gemmrepro import experiments, registry, stats
+from gemmrepro.core.files import csv_text
 from gemmrepro.core.paths import ROOT
-from gemmrepro.core.tables import csv_text
 from gemmrepro.experiments.results import load
 from gemmrepro.gates import pointwise
 from gemmrepro.judge import claims, judging

@@ -51,9 +51,10 @@ class Stages:
                 }
                 verdict = {"kernel": name, "gpu": GPU["name"], "driver": GPU["driver"], "toolkits": toolkits}
                 (out / f"{name}.json").write_text(json.dumps(verdict))
-        for name in FILES if module == "measure.sweep" else ():
+        alone = "--regimes" in arguments
+        for name in FILES if module == "measure.sweep" and not alone else ():
             (out / name).write_text("rows")
-        for name in regime_files.FILES if module == "measure.sweep_regimes" else ():
+        for name in regime_files.FILES if alone else ():
             (out / name).write_text(f"take with {given['--journal']}")
         for name in given["--name"].split(",") if module == "experiments.run" else ():
             (out / f"{name}.csv").write_text("rows")
@@ -258,7 +259,7 @@ def test_each_recording_of_the_regimes_is_a_take_of_its_own(record, tmp_path):
         folder = tmp_path / "out" / "h200" / "crt" / regime_files.FOLDER / take
         assert {path.name for path in folder.iterdir()} == set(regime_files.FILES)
         assert (folder / regime_files.SUMMARY).read_text().endswith(f"regimes/crt/{take}")
-    assert record.stages.named() == ["measure.sweep_regimes"]
+    assert record.stages.named() == ["measure.sweep"] and record.stages.calls[0][1][-1] == "--regimes"
     # A family without sizes in the regimes has no take.
     (tmp_path / "without.yaml").write_text("regimes: {sizes: {ozaki: []}}")
     config = f"--config={tmp_path / 'without.yaml'}"

@@ -9,8 +9,8 @@ import pytest
 
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
+from gemmrepro.paper.claims import references
 from gemmrepro.paper.inputs import TEMPLATES
-from gemmrepro.paper.references import references
 from gemmrepro.registry.articles import article_names
 
 CITED = re.compile(r"cite\(([^)]*)\)")

@@ -14,16 +14,12 @@ from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, FILES, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
 from gemmrepro.paper import exports
-from gemmrepro.paper.accuracy import Accuracies, bounds_elements, in_class
-from gemmrepro.paper.gpus import cards_sentence
-from gemmrepro.paper.inputs import TEMPLATES
+from gemmrepro.paper.gpus import MachineView, cards_sentence
+from gemmrepro.paper.inputs import TEMPLATES, ShownRows
 from gemmrepro.paper.limits import LIMITS, Data
-from gemmrepro.paper.machine import MachineView
-from gemmrepro.paper.provenance import ShownRows
-from gemmrepro.paper.regimes import Recommendation, recommendations, regime_lines
-from gemmrepro.paper.rows import regime_row_view, row_anchor
-from gemmrepro.paper.text import NONE, anchor, number
-from gemmrepro.recordings.takes import TakeRows, agreement
+from gemmrepro.paper.regimes import Accuracies, Recommendation, bounds_elements, in_class, recommendations, regime_lines
+from gemmrepro.paper.text import NONE, anchor, number, regime_row_view, row_anchor
+from gemmrepro.recordings.regimes import TakeRows, agreement
 
 RATIOS = {
     # kernel: ratio in turn, sustained, in bursts

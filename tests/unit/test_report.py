@@ -31,12 +31,11 @@ from gemmrepro.judge.ways import REGISTERS, WAYS, register_rules, way_rules
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import page as report
 from gemmrepro.paper.bundle import Files, resolved
-from gemmrepro.paper.claims import claim_view, disagreements
+from gemmrepro.paper.claims import claim_view, disagreements, references
 from gemmrepro.paper.exports import Citation, linked_data
 from gemmrepro.paper.figure_views import inline_svg
 from gemmrepro.paper.gates import gate_view, gather_checks
-from gemmrepro.paper.machine import machine_view
-from gemmrepro.paper.references import references
+from gemmrepro.paper.gpus import machine_view
 from gemmrepro.paper.step import side_by_side
 from gemmrepro.paper.text import anchor, histogram
 from gemmrepro.registry.ladders import compared, heading, level_name

@@ -15,7 +15,7 @@ from spoiled_launches import SPOILED, spoil_input
 
 from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
-from gemmrepro.core.loading import load_module
+from gemmrepro.core.files import load_module
 from gemmrepro.core.paths import ROOT
 from gemmrepro.experiments import path_of
 from gemmrepro.gates import scaled

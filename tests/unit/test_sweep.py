@@ -15,13 +15,13 @@ from support import ROOT
 from gemmrepro import operations, registry, timing
 from gemmrepro.core import names
 from gemmrepro.core.architectures import pick_arch
+from gemmrepro.core.files import csv_text
 from gemmrepro.core.journal import Journal, card_of
-from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, device
+from gemmrepro.gpu.cublas import Trials
 from gemmrepro.gpu.loaded import Binary, Loaded
-from gemmrepro.gpu.trials import Trials
-from gemmrepro.measure import plan, prepare, profiler, records, results, rounds
+from gemmrepro.measure import plan, prepare, profiler, results, rounds
 from gemmrepro.measure.columns import SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
 from gemmrepro.measure.plan import Room
 from gemmrepro.measure.recording import check_cells
@@ -405,7 +405,7 @@ def sweep(journal):
         points=tuple(points),
         skipped=tuple(skipped),
         versions=versions,
-        records=records.Records(
+        records=prepare.Records(
             journal,
             MACHINE,
             SETTINGS,
@@ -417,7 +417,7 @@ def sweep(journal):
 
 
 def timed(times, baseline=(), sensors=()):
-    return records.Round(list(times), list(baseline), list(sensors), "single launches")
+    return prepare.Round(list(times), list(baseline), list(sensors), "single launches")
 
 
 def test_a_later_process_takes_the_algorithm_that_an_earlier_one_chose(sweep, said, monkeypatch):
@@ -430,7 +430,7 @@ def test_a_later_process_takes_the_algorithm_that_an_earlier_one_chose(sweep, sa
 
     library = baselines.Baseline(point.kernel, "cuBLAS", "gemm", bind, None)
     monkeypatch.setitem(baselines.BASELINES, point.kernel, library)
-    check = records.Check(True, estimate_us=1.0)
+    check = prepare.Check(True, estimate_us=1.0)
     workspace = SimpleNamespace(check=lambda *_: check, operands=lambda *_: None)
     measuring = rounds.Rounds(sweep, said.append)
     assert measuring.ensure_checked(point, workspace, None).algorithm == 5
@@ -442,7 +442,7 @@ def test_a_later_process_takes_the_algorithm_that_an_earlier_one_chose(sweep, sa
 def test_a_subject_whose_check_failed_is_not_measured_and_is_reported(sweep):
     kernel, library = sweep.points
     assert sweep.total == len(sweep.todo()) == 6
-    sweep.records.keep_check(kernel, records.Check(False, "3 elements are wrong"))
+    sweep.records.keep_check(kernel, prepare.Check(False, "3 elements are wrong"))
     sweep.records.keep_round(library, 1, timed([1.0]))
     assert sweep.todo() == [(0, library), (2, library)]
     assert results.wrong(sweep) == [plan.Skipped("ladder.a", "cuda13", "wrong at 256x256x256: 3 elements are wrong")]
@@ -459,7 +459,7 @@ def test_a_point_that_runs_out_of_memory_is_left_out_with_the_reason_and_the_oth
         raise OutOfMemoryError("Out of memory allocating 4,294,967,296 bytes (allocated so far: 1,073,741,824 bytes).")
 
     sweep.session.free_bytes = lambda: 3 << 29
-    workspace = SimpleNamespace(check=lambda *_: records.Check(True), forget_reference=lambda: None, has_inputs=False)
+    workspace = SimpleNamespace(check=lambda *_: prepare.Check(True), forget_reference=lambda: None, has_inputs=False)
     if place == "check":
         workspace.check = fail
     monkeypatch.setattr(rounds, "Workspace", fail if place == "operands" else lambda *_: workspace)
@@ -472,7 +472,7 @@ def test_a_point_that_runs_out_of_memory_is_left_out_with_the_reason_and_the_oth
     assert plan.Skipped("ladder.a", "cuda13", reason) in results.wrong(sweep)
     assert any("not timed: ladder.a cuda13 at 256x256x256: needs 5.0 GiB" in line for line in said)
     of = sweep.records
-    again = records.Records(of.journal, MACHINE, SETTINGS, sweep.versions, of.build_key, of.run_key, free=9 << 30)
+    again = prepare.Records(of.journal, MACHINE, SETTINGS, sweep.versions, of.build_key, of.run_key, free=9 << 30)
     assert again.check(sweep.points[0]) is None  # with other memory it is tried again
 
 
@@ -489,8 +489,8 @@ def test_a_launch_that_a_displays_watchdog_would_end_is_not_begun(sweep, said, w
         session=SimpleNamespace(gpu=SimpleNamespace(**vars(GPU) | {"watched": watched}), trials=Trials()),
     )
     small, large = (point for point in points if point.kernel == kernel.id)
-    sweep.records.keep_check(small, records.Check(True, estimate_us=estimate_us))
-    workspace = SimpleNamespace(check=lambda *_: records.Check(True))
+    sweep.records.keep_check(small, prepare.Check(True, estimate_us=estimate_us))
+    workspace = SimpleNamespace(check=lambda *_: prepare.Check(True))
     measuring = rounds.Rounds(sweep, said.append)
     measuring.bind = lambda *_: None
     check = measuring.ensure_checked(large, workspace, None)
@@ -509,7 +509,7 @@ def test_points_of_one_problem_are_measured_together_round_by_round(sweep):
 def test_rows_and_samples_follow_from_the_rounds(sweep):
     kernel = sweep.points[0]
     sensors = [{"clock_mhz": 1980, "power_w": 300.0, "temp_c": 40, "throttle": 0x4}]
-    sweep.records.keep_check(kernel, records.Check(True, "", 2.5, 1e-7, 200.0))
+    sweep.records.keep_check(kernel, prepare.Check(True, "", 2.5, 1e-7, 200.0))
     for number, level in enumerate((200.0, 202.0, 204.0)):
         sweep.records.keep_round(kernel, number, timed([level, level + 1, level + 2], [100.0] * 3, sensors))
     found = results.gather(sweep)

@@ -18,10 +18,10 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from support import ROOT, call, snakemake
 
-from gemmrepro.core.provenance import git_commit
-from gemmrepro.host.bases import apt_options
+from gemmrepro.core.machine import git_commit
+from gemmrepro.host.builders import apt_options
 from gemmrepro.host.containers import container_environment, make_caches
-from gemmrepro.host.sources import Sources
+from gemmrepro.host.recipes import Sources
 
 pytestmark = pytest.mark.containers
 
@@ -53,7 +53,7 @@ for folder, below, files in os.walk("/"):
 
 COUNTERS = """
 from gemmrepro.gpu import cupti
-from gemmrepro.gpu.metrics import Chip
+from gemmrepro.gpu.ranges import Chip
 
 chip = Chip(cupti.load(), "GH100")
 print(*chip.units(["dram__bytes.sum", "gpu__time_duration.sum", "sm__of_no_chip.sum"]).values())
@@ -71,7 +71,7 @@ use rule settings from gemmrepro
 rule commit:
     output: "commit.txt"
     container: {image!r}
-    shell: "python3 -c 'from gemmrepro.core.provenance import git_commit; print(git_commit())' > {{output}}"
+    shell: "python3 -c 'from gemmrepro.core.machine import git_commit; print(git_commit())' > {{output}}"
 """
 
 

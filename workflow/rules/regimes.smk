@@ -18,11 +18,11 @@ if PLAN.live:
         params:
             folder=subpath(output[0], parent=True),
             run=lambda wildcards: read_of("run", wildcards.family),
-            code=code("measure.sweep_regimes"),
+            code=code("measure.sweep"),
         message:
             "Measuring {wildcards.family} sustained and in bursts (finished passes survive an interruption)"
         shell:
-            ": >{log}; python3 -m gemmrepro.measure.sweep_regimes --family {wildcards.family} --config results/config.json"
+            ": >{log}; python3 -m gemmrepro.measure.sweep --regimes --family {wildcards.family} --config results/config.json"
             " --build results/build --gates results/gates --journal results/sweep/regimes/{wildcards.family}"
             " --out {params.folder} 2>&1 >>{log} | tee -a {log}"
 
@@ -43,12 +43,12 @@ else:
             recordings=lambda wildcards: PLAN.recordings,
             run=lambda wildcards: read_of_families("drawn", [wildcards.family]),
             takes=lambda wildcards: contents(recorded_takes(wildcards.family)),
-            code=code("recordings.takes"),
+            code=code("recordings.bring"),
         message:
             "Checking the recorded regimes of {wildcards.family}"
         shell:
-            "python3 -m gemmrepro.recordings.takes --families {wildcards.family} --recorded {params.recordings}"
-            " --build results/build --out results/regimes 2>&1 | tee {log}"
+            "python3 -m gemmrepro.recordings.bring --families {wildcards.family} --recorded {params.recordings}"
+            " --build results/build --regimes results/regimes 2>&1 | tee {log}"
 
 
 rule regimes:

@@ -17,23 +17,25 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, Generic, TypeVar
 
-from gemmrepro.build import cuobjdump, cutile_export
-from gemmrepro.build.fatbin import assemble
+from gemmrepro.build import cutile_export, sass
 from gemmrepro.build.listings import Listings
+from gemmrepro.build.nvcc import Compiler
 from gemmrepro.build.record import Usage
 from gemmrepro.build.sass import Function
-from gemmrepro.build.toolkit import Toolkit
-from gemmrepro.core.once import Once
+from gemmrepro.build.toolkit import Toolkit, assemble
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
+
+Result = TypeVar("Result")
 
 PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras")
 """The language and its compiler."""
@@ -67,10 +69,8 @@ class Array:
     multiples: tuple[int, ...]
 
 
-class CuTile:
-    """See `compilers.Compiler`."""
-
-    entry_hint = ""
+class CuTile(Compiler):
+    """cuTile, whose compiler is tileiras."""
 
     def packages(self, kernel: Kernel) -> dict[str, str]:
         versions = {}
@@ -179,11 +179,11 @@ def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Fun
         resources, elf: output of ``cuobjdump --dump-resource-usage`` and ``cuobjdump -elf``.
         functions: the machine code of `entry` by architecture.
     """
-    blocks = cuobjdump.parse_blocks(elf, entry)
+    blocks = sass.parse_blocks(elf, entry)
 
     def spills(arch: str, unit: str) -> int:
         opcodes = functions[arch].histogram
-        return sum(count * cuobjdump.local_bytes(opcode, unit) for opcode, count in opcodes.items())
+        return sum(count * sass.local_bytes(opcode, unit) for opcode, count in opcodes.items())
 
     return {
         arch: Usage(
@@ -192,7 +192,7 @@ def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Fun
             spill_load_bytes=spills(arch, "LDL"),
             threads=blocks[arch],
         )
-        for arch, facts in cuobjdump.parse_resources(resources, entry).items()
+        for arch, facts in sass.parse_resources(resources, entry).items()
         if arch in blocks and arch in functions
     }
 
@@ -268,6 +268,26 @@ def _compile(kernel: Kernel, arch: str, folder: Path, python: str) -> tuple[byte
     if done.returncode != cutile_export.REFUSED:
         raise UserError(f"{kernel.id} cannot be given to {PACKAGES[0]} for sm_{arch}:\n{message}")
     return None, message
+
+
+class Once(Generic[Result]):
+    """Results by what they follow from. A thread that asks for one while another computes it waits."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._results: dict[Hashable, Future[Result]] = {}
+
+    def get(self, key: Hashable, compute: Callable[[], Result]) -> Result:
+        """The result for `key`, by `compute` at the first call. What that raised is raised at each call."""
+        with self._lock:
+            first = key not in self._results
+            future = self._results.setdefault(key, Future())
+        if first:
+            try:
+                future.set_result(compute())
+            except BaseException as error:
+                future.set_exception(error)
+        return future.result()
 
 
 _COMPILED: Once[tuple[bytes | None, str]] = Once()

@@ -1,8 +1,8 @@
-"""Helpers that know nothing of GPUs or kernels; every other package builds on them.
+"""Helpers that know nothing of kernels; every other package builds on them.
 
 - `paths`, `names`: folders of the repository, and constants that several stages share.
-- `files`, `schemas`, `tables`, `journal`: atomic files, schema checks, CSV text, and resumable measurements.
-- `dtypes`, `arrays`, `draws`: element types, and arrays of NumPy or CuPy.
-- `text`, `cpu_info`, `provenance`, `loading`: formatting, the CPU's name, versions, import by path.
+- `files`, `schemas`, `journal`, `locks`: files written whole, checked documents, resumable measurements, locks.
+- `dtypes`, `draws`: element types, and arrays of NumPy or CuPy. `architectures`: which GPU runs which code.
+- `text`, `machine`: numbers and units in words; commit, versions and CPU.
 - `dependencies`, `trees`: which code a stage runs, and a hash of it.
 """

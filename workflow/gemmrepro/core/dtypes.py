@@ -1,4 +1,6 @@
-"""Element types: size, storage, rounding to a type, and exact conversion to float64.
+"""Element types: size, storage, rounding to a type, exact conversion to float64, and how Inf and NaN spread.
+
+Arrays are NumPy's or CuPy's.
 
 8-bit floats follow the Open Compute Project (OCP 8-bit Floating Point Specification, revision 1.0) without saturation:
 values that round beyond the largest number become infinity in e5m2 and NaN in e4m3, which has no infinity. Integers
@@ -123,3 +125,24 @@ def widen(array: Any, dtype: str) -> Any:
         array = (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
         return array.astype(np.float64)
+
+
+def namespace(array: Any) -> Any:
+    """The module, NumPy or CuPy, that `array` belongs to."""
+    if type(array).__module__.split(".")[0] == "cupy":
+        import cupy
+
+        return cupy
+    return np
+
+
+def nonfinite_lines(a: Any, b: Any) -> tuple[Any, Any]:
+    """Masks of the rows of A ([m,1], bool) and of the columns of B ([1,n], bool) that contain Inf or NaN."""
+    xp = namespace(a)
+    return ~xp.isfinite(a).all(axis=1, keepdims=True), ~xp.isfinite(b).all(axis=0, keepdims=True)
+
+
+def spoil(c: Any, rows: Any, columns: Any) -> Any:
+    """C[m,n] with NaN in the masked `rows` [m,1] and `columns` [1,n], and every zero as +0."""
+    xp = namespace(c)
+    return xp.where(rows | columns, xp.nan, c + 0.0)

@@ -1,14 +1,24 @@
-"""Atomic file writes: a file is complete or absent, even if the writing process is killed."""
+"""Files: written whole or not at all, even if the process is killed; as JSON, CSV and Parquet; Python by its path."""
 
 from __future__ import annotations
 
+import csv
+import importlib.util
+import io
 import json
+import math
 import os
+import sys
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from gemmrepro.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def write_atomic(path: Path | str, data: bytes | str) -> None:
@@ -57,3 +67,41 @@ def read_json(path: Path | str, what: str, remedy: str) -> Any:
         raise UserError(f"{what} {path} cannot be read ({error.strerror}); {remedy}.") from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{what} {path} is corrupt ({error}); {remedy}.") from None
+
+
+def load_module(name: str, path: Path) -> ModuleType:
+    """Import the file at `path` as a new module, and enter it into sys.modules as `name`.
+
+    Raises:
+        ImportError: the path is not that of a Python file.
+        Exception: any exception that the file raises.
+    """
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file", path=str(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def csv_text(rows: Iterable[dict[str, Any]], columns: Sequence[str]) -> str:
+    """Rows as CSV text: floats with six significant digits, and an empty cell for None, NaN or a missing value."""
+
+    def cell(value: Any) -> str:
+        if value is None or (isinstance(value, float) and math.isnan(value)):
+            return ""
+        return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows([cell(row.get(column)) for column in columns] for row in rows)
+    return buffer.getvalue()
+
+
+def parquet(frame: pd.DataFrame) -> bytes:
+    """A table as the bytes of a Parquet file."""
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False, compression="zstd")
+    return buffer.getvalue()

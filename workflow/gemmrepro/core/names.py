@@ -45,8 +45,6 @@ METRICS = {
     "sm__cycles_elapsed.max": "cycles of the launch",
 }
 
-TOOLKIT_ORDER = TOOLKITS
-
 REFERENCE = "h200"
 """The recording, under reports/recorded, that the families' findings are about."""
 

@@ -1,4 +1,4 @@
-"""Checks JSON documents against schemas, from workflow/schemas or generated from declarations."""
+"""Reads YAML, and checks documents against schemas from workflow/schemas or generated from declarations."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from gemmrepro.core.names import RESTORE
 from gemmrepro.core.paths import SCHEMAS
@@ -19,14 +22,22 @@ Schema = str | Mapping[str, Any]
 """The name of a file in workflow/schemas, or a schema itself."""
 
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_DEPTH = 10_000
+"""Collections that a document may open for libyaml, which runs out of stack where Python stops at its limit."""
+
+
+def parse_yaml(text: str) -> Any:
+    """The document `text`. Raises yaml.YAMLError if it is none, RecursionError if it is nested too deeply."""
+    opened = sum(text.count(sign) for sign in ("[", "{", "- ", "? "))
+    return yaml.load(text, Loader=_LOADER if opened < _DEPTH else yaml.SafeLoader)
+
+
 @cache
 def load(name: str) -> dict[str, Any]:
     """The schema in workflow/schemas/<name>."""
-    try:
-        from gemmrepro.core import yaml_text
-    except ImportError as error:
-        raise _missing(error) from None
-    return yaml_text.parse((SCHEMAS / name).read_text())
+    return parse_yaml((SCHEMAS / name).read_text())
 
 
 @cache
@@ -34,7 +45,7 @@ def _validator(text: str, whole_numbers: bool) -> jsonschema.protocols.Validator
     try:
         import jsonschema
     except ImportError as error:
-        raise _missing(error) from None
+        raise UserError(f"{error.name} cannot be imported; install it, or use the project's report image.") from None
     kind = jsonschema.Draft202012Validator
     if whole_numbers:
         types = kind.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
@@ -51,10 +62,6 @@ def _is_number(checker: Any, value: Any) -> bool:
     return _is_integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
 
 
-def _missing(error: ImportError) -> UserError:
-    return UserError(f"{error.name} cannot be imported; install it, or use the project's report image.")
-
-
 def errors(instance: Any, schema: Schema, *, whole_numbers: bool = False) -> Iterator[jsonschema.ValidationError]:
     """Every violation of `schema` by `instance`.
 
@@ -63,7 +70,7 @@ def errors(instance: Any, schema: Schema, *, whole_numbers: bool = False) -> Ite
             read; JSON Schema itself does not tell 90.0 from 90.
 
     Raises:
-        UserError: jsonschema or PyYAML is not installed.
+        UserError: jsonschema is not installed.
     """
     document = load(schema) if isinstance(schema, str) else schema
     return _validator(json.dumps(document), whole_numbers).iter_errors(instance)
@@ -78,3 +85,28 @@ def check(instance: Any, schema: Schema, what: str, remedy: str = RESTORE) -> No
     for error in errors(instance, schema):
         where = ".".join(str(part) for part in error.absolute_path) or "the whole"
         raise UserError(f"{what} is corrupt: {where}: {error.message}; {remedy}.")
+
+
+def read_yaml(path: Path, schema: str) -> Any:
+    """The document at `path`, which matches workflow/schemas/<schema>.
+
+    Raises:
+        UserError: the file is missing, is not YAML, or does not match; names the first wrong key.
+    """
+    try:
+        document = parse_yaml(path.read_text())
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; restore it from the repository.") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    for wrong in errors(document, schema):
+        where = ".".join(str(part) for part in wrong.absolute_path) or "the top level"
+        raise UserError(f"{path}, key '{where}': {wrong.message}. See workflow/schemas/{schema}.")
+    return document
+
+
+def merged(below: Any, above: Any) -> Any:
+    """`above` over `below`: mappings key by key, everything else replaced."""
+    if isinstance(below, dict) and isinstance(above, dict):
+        return {**below, **{name: merged(below.get(name), value) for name, value in above.items()}}
+    return above

@@ -14,8 +14,7 @@ import sys
 from pathlib import Path
 
 from gemmrepro import experiments
-from gemmrepro.core.files import write_atomic, write_json
-from gemmrepro.core.tables import csv_text
+from gemmrepro.core.files import csv_text, write_atomic, write_json
 from gemmrepro.errors import run_stage
 from gemmrepro.experiments import Experiment
 from gemmrepro.experiments.checked import read_checked

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 from gemmrepro import experiments
-from gemmrepro.core.cpu_info import in_words
 from gemmrepro.core.files import read_json
-from gemmrepro.core.names import LIBRARY, TOOLKIT_ORDER
+from gemmrepro.core.machine import cpu_in_words
+from gemmrepro.core.names import LIBRARY, TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import AFTER, BEFORE, Experiment
 from gemmrepro.measure.columns import number
@@ -46,7 +46,7 @@ class Results:
     def machine(self) -> str | None:
         """What it ran on: the GPU's name, or the CPU's with its cores; None where nothing was measured."""
         if self.experiment.device == "cpu":
-            return in_words(self.run["cpu"]) if "cpu" in self.run else None
+            return cpu_in_words(self.run["cpu"]) if "cpu" in self.run else None
         return self.gpu
 
     @property
@@ -62,7 +62,7 @@ class Results:
         """
         for rows in (self.rows[is_current(self.rows)], self.rows):
             kernels = rows.groupby("toolkit")["kernel"].nunique()
-            found = [toolkit for toolkit in TOOLKIT_ORDER if toolkit in kernels]
+            found = [toolkit for toolkit in TOOLKITS if toolkit in kernels]
             if found:
                 return max(found, key=lambda toolkit: kernels[toolkit])
         return None

@@ -29,12 +29,10 @@ from typing import Any
 
 from gemmrepro import experiments, registry
 from gemmrepro.build import record
-from gemmrepro.core import cpu_info
-from gemmrepro.core.files import read_json, write_atomic, write_json
+from gemmrepro.core.files import csv_text, read_json, write_atomic, write_json
 from gemmrepro.core.journal import UNFINISHED, Journal, card_of, sayer
+from gemmrepro.core.machine import cpu, git_commit, libraries
 from gemmrepro.core.names import LIBRARY, TOOLKITS
-from gemmrepro.core.provenance import git_commit, libraries
-from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import GIB, UserError, run_stage, shortage
 from gemmrepro.experiments import Experiment
 from gemmrepro.gpu import baselines, cublas, lock
@@ -253,7 +251,7 @@ def run(
     for entry in gathered.skipped:
         say(f"{experiment.name}: not run: {entry.kernel} {entry.toolkit}: {entry.reason}")
     context = Context(session, experiment, gathered.loaded, gathered.versions)
-    machine = session.gpu.machine if session else {"gpu": cpu_info.describe()["name"], "driver": "no GPU"}
+    machine = session.gpu.machine if session else {"gpu": cpu()["name"], "driver": "no GPU"}
     entries, identity = Journal(journal, machine, say), identity_of(family, context, machine)
     points = list(experiment.points(experiment.parameters)) if context.subjects else []
     documents: list[Mapping[str, Any]] = []
@@ -341,7 +339,7 @@ def manifest(
         "parameters": experiment.parameters,
         "settings": experiment.settings,
         "gpu": session.gpu.describe() if session else None,
-        "cpu": cpu_info.describe(),
+        "cpu": cpu(),
         "libraries": libraries({**gathered.versions, **{name: version_of(None, name) for name in present}}),
         "toolkits": {
             toolkit: record.read_build(loaded.kernel, build, toolkit).toolkit_version

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gemmrepro.core import paths
-from gemmrepro.core.loading import load_module
+from gemmrepro.core.files import load_module
 from gemmrepro.errors import UserError
 
 FILE = "tables.py"

@@ -18,8 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from gemmrepro import experiments
-from gemmrepro.core.files import write_atomic, write_json
-from gemmrepro.core.loading import load_module
+from gemmrepro.core.files import load_module, write_atomic, write_json
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures as names_of

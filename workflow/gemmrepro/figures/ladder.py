@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gemmrepro import registry
-from gemmrepro.core.names import SIZE, TOOLKIT_ORDER
+from gemmrepro.core.names import SIZE, TOOLKITS
 from gemmrepro.core.text import as_published, format_number, listed
 from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures.inputs import Inputs, interval
@@ -144,7 +144,7 @@ def _other(shown: Ratios) -> str | None:
     """The other toolkit with current rows, None where there is none."""
     bars = shown.bars[shown.bars["ratio"].notna()]
     others = bars[(bars["toolkit"] != shown.measured.toolkit) & (bars["stale"] == False)]  # noqa: E712
-    return None if others.empty else next(name for name in TOOLKIT_ORDER if name != shown.measured.toolkit)
+    return None if others.empty else next(name for name in TOOLKITS if name != shown.measured.toolkit)
 
 
 def _paint_ratio(shown: Ratios, page: Page) -> Figure:

@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.arrays import namespace
-from gemmrepro.core.dtypes import bits, widen
+from gemmrepro.core.dtypes import bits, namespace, widen
 from gemmrepro.gates.bounds import LARGEST, UNIT_ROUNDOFF
 
 

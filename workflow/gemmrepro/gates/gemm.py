@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.arrays import nonfinite_lines, spoil
-from gemmrepro.core.dtypes import INTEGERS, bits, narrow, widen
+from gemmrepro.core.dtypes import INTEGERS, bits, narrow, nonfinite_lines, spoil, widen
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import HalfSums, bound, half_sums, underflow_allowance
 from gemmrepro.gates.compare import Verdict, compare, reference_gemm

@@ -16,7 +16,7 @@ from gemmrepro.gates.operations import gate_of
 from gemmrepro.registry import Kernel, card, keys
 from gemmrepro.registry.callables import described
 
-JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.arrays", "gemmrepro.core.draws", "gemmrepro.core.dtypes"})
+JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.draws", "gemmrepro.core.dtypes"})
 """Modules with code that judges; how a kernel is launched is part of the run."""
 
 

@@ -32,9 +32,9 @@ from typing import Any, Self
 
 from gemmrepro import registry
 from gemmrepro.build import record
-from gemmrepro.core.cpu_info import free_memory
 from gemmrepro.core.files import read_json, write_json
 from gemmrepro.core.journal import fresh_seeds
+from gemmrepro.core.machine import free_memory
 from gemmrepro.errors import UserError, run_stage, shortage
 from gemmrepro.gates.allowed import allowed
 from gemmrepro.gates.keys import gate_key

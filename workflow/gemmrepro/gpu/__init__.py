@@ -2,6 +2,6 @@
 
 - `device`, `lock`: the GPU, its stream and sensors, and its exclusive or shared use.
 - `loaded`: fat binaries, loaded and launched.
-- `cublas`, `baselines`, `baseline_kernels`, `trials`: cuBLAS by nvmath-python, all baselines, and their algorithms.
+- `cublas`, `baselines`, `baseline_kernels`: cuBLAS by nvmath-python, its algorithms, and all baselines.
 - `l2_window`, `dlpack`: L2 persistence, and element types for DLPack.
 """

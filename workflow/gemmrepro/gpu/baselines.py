@@ -31,9 +31,8 @@ from gemmrepro.core.names import baseline_at
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
-from gemmrepro.gpu.cublas import LT_ONLY, Sums, opened, opened_lt
+from gemmrepro.gpu.cublas import FAST, FUSED, HALF_SUMS, LT_ONLY, Sums, opened, opened_lt
 from gemmrepro.gpu.graphs import captured
-from gemmrepro.gpu.trials import FAST, FUSED, HALF_SUMS
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 
@@ -223,74 +222,35 @@ def _cub_version(session: device.Session) -> str:
     return f"CUB of CuPy {cupy.__version__}, build {cub.get_build_version()}"
 
 
+_FP32, _TF32, _FP64 = "fp32 emulated", "tf32", "fp64 emulated"
+
+
+def _emulated(session: device.Session, operands: Operands) -> Callable[[], None]:
+    return opened(session, _FP64).gemm_ex(operands)
+
+
+def _version_in(math: str) -> Callable[[device.Session], str]:
+    return partial(_cublas_version, math=math)
+
+
+def _driver(session: device.Session) -> str:
+    return f"driver {session.gpu.driver}"
+
+
 BASELINES = {
-    baseline.id: baseline
-    for baseline in (
+    entry.id: entry
+    for entry in (
         Baseline("cublas.sgemm", "cuBLAS", "gemm", _sgemm, _cublas_version),
-        *(
-            Baseline(
-                name,
-                f"cuBLAS, {label}",
-                "gemm",
-                partial(_sgemm, math=math),
-                partial(_cublas_version, math=math),
-            )
-            for name, label, math in (
-                ("cublas.sgemm_emulated", "fp32 emulated", "fp32 emulated"),
-                ("cublas.sgemm_tf32", "TF32", "tf32"),
-            )
-        ),
+        Baseline("cublas.sgemm_emulated", f"cuBLAS, {_FP32}", "gemm", partial(_sgemm, math=_FP32), _version_in(_FP32)),
+        Baseline("cublas.sgemm_tf32", "cuBLAS, TF32", "gemm", partial(_sgemm, math=_TF32), _version_in(_TF32)),
         Baseline("cublas.gemm", "cuBLAS", "gemm", _gemm, _cublas_version),
-        Baseline(
-            "cublas.gemm_k_major",
-            "cuBLAS, B K-major",
-            "gemm",
-            _gemm,
-            _cublas_version,
-        ),
-        Baseline(
-            FAST,
-            "cuBLAS, fast sums",
-            "gemm",
-            partial(_gemm, name=FAST),
-            _cublas_version,
-        ),
-        Baseline(
-            "cublas.gemm_block_scaled",
-            "cuBLAS, block scales",
-            "gemm_scaled",
-            _gemm,
-            lambda session: f"cuBLAS {opened(session).version}",
-        ),
-        Baseline(
-            HALF_SUMS,
-            "cuBLAS, fp16 sums",
-            "gemm",
-            partial(_gemm, name=HALF_SUMS),
-            _cublas_version,
-            half_sums=True,
-        ),
-        Baseline(
-            FUSED,
-            "cuBLAS, fused epilogue",
-            "gemm_epilogue",
-            _gemm_gelu_bias,
-            lambda session: f"cuBLAS {opened(session).version}",
-        ),
-        Baseline(
-            "cublas.gemm_emulated",
-            "cuBLAS, fp64 emulated",
-            "gemm",
-            lambda session, operands: opened(session, "fp64 emulated").gemm_ex(operands),
-            partial(_cublas_version, math="fp64 emulated"),
-        ),
-        Baseline(
-            "cuda.memcpy",
-            "cudaMemcpy",
-            "ceiling_bytes",
-            _memcpy,
-            lambda session: f"driver {session.gpu.driver}",
-        ),
+        Baseline("cublas.gemm_k_major", "cuBLAS, B K-major", "gemm", _gemm, _cublas_version),
+        Baseline(FAST, "cuBLAS, fast sums", "gemm", partial(_gemm, name=FAST), _cublas_version),
+        Baseline("cublas.gemm_block_scaled", "cuBLAS, block scales", "gemm_scaled", _gemm, _cublas_version),
+        Baseline(HALF_SUMS, "cuBLAS, fp16 sums", "gemm", partial(_gemm, name=HALF_SUMS), _cublas_version, True),
+        Baseline(FUSED, "cuBLAS, fused epilogue", "gemm_epilogue", _gemm_gelu_bias, _cublas_version),
+        Baseline("cublas.gemm_emulated", f"cuBLAS, {_FP64}", "gemm", _emulated, _version_in(_FP64)),
+        Baseline("cuda.memcpy", "cudaMemcpy", "ceiling_bytes", _memcpy, _driver),
         Baseline("cub.reduce", "CUB", "reduce", _cub_reduce, _cub_version),
         Baseline("cub.histogram", "CUB", "histogram", _cub_histogram, _cub_version),
     )

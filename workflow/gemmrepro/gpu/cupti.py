@@ -12,7 +12,7 @@ import importlib.util
 from collections.abc import Iterator
 from ctypes import c_char_p, c_double, c_int, c_size_t, c_uint8, c_uint16, c_uint32, c_void_p
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 RANGE_PROFILER = 0
 """CUpti_ProfilerType, and CUpti_Profiler_API: the range profiler."""
@@ -56,132 +56,58 @@ class Params(ctypes.Structure):
     _fields_ = [("struct_size", c_size_t), ("private", c_void_p)]
 
 
-class Initialize(Params):
-    function = "cuptiProfilerInitialize"
+def _params(function: str, **fields: Any) -> Any:
+    """The structure of the parameters of one function of the library, behind the fields that all have."""
+    return type(function, (Params,), {"function": function, **({"_fields_": [*fields.items()]} if fields else {})})
 
 
-class DeviceSupported(Params):
-    function = "cuptiProfilerDeviceSupported"
-    _fields_ = [
-        ("device", c_int),
-        *((name, c_int) for name in ("supported", "architecture", "sli", "vgpu", "confidential", "cmp", "wsl")),
-        ("api", c_int),
-    ]
+_LEVELS = dict.fromkeys(("supported", "architecture", "sli", "vgpu", "confidential", "cmp", "wsl"), c_int)
+_TEXTS = dict.fromkeys(("metric", "description", "hardware", "unit"), c_char_p)
+_SIZED = {"size": c_size_t, "image": c_void_p}
+_COUNTED = {"metrics": NAMES, "count": c_size_t}
 
+Initialize = _params("cuptiProfilerInitialize")
+DeviceSupported = _params("cuptiProfilerDeviceSupported", device=c_int, **_LEVELS, api=c_int)
+ChipName = _params("cuptiDeviceGetChipName", device=c_size_t, name=c_char_p)
+CounterAvailability = _params("cuptiProfilerGetCounterAvailability", context=c_void_p, **_SIZED)
+"""Without an image, the call returns its size."""
 
-class ChipName(Params):
-    function = "cuptiDeviceGetChipName"
-    _fields_ = [("device", c_size_t), ("name", c_char_p)]
-
-
-class CounterAvailability(Params):
-    """Without an image, the call returns its size."""
-
-    function = "cuptiProfilerGetCounterAvailability"
-    _fields_ = [("context", c_void_p), ("size", c_size_t), ("image", c_void_p)]
-
-
-class HostInitialize(Params):
-    function = "cuptiProfilerHostInitialize"
-    _fields_ = [("profiler", c_int), ("chip", c_char_p), ("availability", c_void_p), ("host", c_void_p)]
-
-
-class HostDeinitialize(Params):
-    function = "cuptiProfilerHostDeinitialize"
-    _fields_ = [("host", c_void_p)]
-
-
-class MetricProperties(Params):
-    function = "cuptiProfilerHostGetMetricProperties"
-    _fields_ = [
-        ("host", c_void_p),
-        *((name, c_char_p) for name in ("metric", "description", "hardware", "unit")),
-        ("kind", c_int),
-    ]
-
-
-class AddMetrics(Params):
-    function = "cuptiProfilerHostConfigAddMetrics"
-    _fields_ = [("host", c_void_p), ("metrics", NAMES), ("count", c_size_t)]
-
-
-class ConfigSize(Params):
-    function = "cuptiProfilerHostGetConfigImageSize"
-    _fields_ = [("host", c_void_p), ("size", c_size_t)]
-
-
-class ConfigImage(Params):
-    function = "cuptiProfilerHostGetConfigImage"
-    _fields_ = [("host", c_void_p), ("size", c_size_t), ("image", c_void_p)]
-
-
-class Passes(Params):
-    function = "cuptiProfilerHostGetNumOfPasses"
-    _fields_ = [("size", c_size_t), ("image", c_void_p), ("passes", c_size_t)]
-
-
-class Evaluate(Params):
-    function = "cuptiProfilerHostEvaluateToGpuValues"
-    _fields_ = [
-        *(("host", c_void_p), ("data", c_void_p), ("data_size", c_size_t), ("index", c_size_t)),
-        *(("metrics", NAMES), ("count", c_size_t), ("values", ctypes.POINTER(c_double))),
-    ]
-
-
-class Enable(Params):
-    function = "cuptiRangeProfilerEnable"
-    _fields_ = [("context", c_void_p), ("profiler", c_void_p)]
-
-
-class Disable(Params):
-    function = "cuptiRangeProfilerDisable"
-    _fields_ = [("profiler", c_void_p)]
-
-
-class DataSize(Params):
-    function = "cuptiRangeProfilerGetCounterDataSize"
-    _fields_ = [
-        *(("profiler", c_void_p), ("metrics", NAMES), ("count", c_size_t)),
-        *(("ranges", c_size_t), ("nodes", c_uint32), ("size", c_size_t)),
-    ]
-
-
-class DataInitialize(Params):
-    function = "cuptiRangeProfilerCounterDataImageInitialize"
-    _fields_ = [("profiler", c_void_p), ("size", c_size_t), ("data", c_void_p)]
-
-
-class DataInfo(Params):
-    function = "cuptiRangeProfilerGetCounterDataInfo"
-    _fields_ = [("data", c_void_p), ("size", c_size_t), ("ranges", c_size_t)]
-
-
-class SetConfig(Params):
-    function = "cuptiRangeProfilerSetConfig"
-    _fields_ = [
-        *(("profiler", c_void_p), ("config_size", c_size_t), ("config", c_void_p)),
-        *(("data_size", c_size_t), ("data", c_void_p), ("range", c_int), ("replay", c_int)),
-        *(("ranges", c_size_t), ("levels", c_uint16), ("least_level", c_uint16)),
-        *(("pass_index", c_size_t), ("level", c_uint16)),
-    ]
-
-
-class Start(Params):
-    function = "cuptiRangeProfilerStart"
-    _fields_ = [("profiler", c_void_p)]
-
-
-class Stop(Params):
-    function = "cuptiRangeProfilerStop"
-    _fields_ = [("profiler", c_void_p), ("pass_index", c_size_t), ("level", c_size_t), ("finished", c_uint8)]
-
-
-class Decode(Params):
-    function = "cuptiRangeProfilerDecodeData"
-    _fields_ = [("profiler", c_void_p), ("dropped", c_size_t)]
-
-
-P = TypeVar("P", bound=Params)
+HostInitialize = _params(
+    "cuptiProfilerHostInitialize", profiler=c_int, chip=c_char_p, availability=c_void_p, host=c_void_p
+)
+HostDeinitialize = _params("cuptiProfilerHostDeinitialize", host=c_void_p)
+MetricProperties = _params("cuptiProfilerHostGetMetricProperties", host=c_void_p, **_TEXTS, kind=c_int)
+AddMetrics = _params("cuptiProfilerHostConfigAddMetrics", host=c_void_p, **_COUNTED)
+ConfigSize = _params("cuptiProfilerHostGetConfigImageSize", host=c_void_p, size=c_size_t)
+ConfigImage = _params("cuptiProfilerHostGetConfigImage", host=c_void_p, **_SIZED)
+Passes = _params("cuptiProfilerHostGetNumOfPasses", **_SIZED, passes=c_size_t)
+Evaluate = _params(
+    "cuptiProfilerHostEvaluateToGpuValues",
+    **{"host": c_void_p, "data": c_void_p, "data_size": c_size_t, "index": c_size_t},
+    **_COUNTED,
+    values=ctypes.POINTER(c_double),
+)
+Enable = _params("cuptiRangeProfilerEnable", context=c_void_p, profiler=c_void_p)
+Disable = _params("cuptiRangeProfilerDisable", profiler=c_void_p)
+DataSize = _params(
+    "cuptiRangeProfilerGetCounterDataSize",
+    profiler=c_void_p,
+    **_COUNTED,
+    **{"ranges": c_size_t, "nodes": c_uint32, "size": c_size_t},
+)
+DataInitialize = _params(
+    "cuptiRangeProfilerCounterDataImageInitialize", profiler=c_void_p, size=c_size_t, data=c_void_p
+)
+DataInfo = _params("cuptiRangeProfilerGetCounterDataInfo", data=c_void_p, size=c_size_t, ranges=c_size_t)
+SetConfig = _params(
+    "cuptiRangeProfilerSetConfig",
+    **{"profiler": c_void_p, "config_size": c_size_t, "config": c_void_p},
+    **{"data_size": c_size_t, "data": c_void_p, "range": c_int, "replay": c_int},
+    **{"ranges": c_size_t, "levels": c_uint16, "least_level": c_uint16, "pass_index": c_size_t, "level": c_uint16},
+)
+Start = _params("cuptiRangeProfilerStart", profiler=c_void_p)
+Stop = _params("cuptiRangeProfilerStop", profiler=c_void_p, pass_index=c_size_t, level=c_size_t, finished=c_uint8)
+Decode = _params("cuptiRangeProfilerDecodeData", profiler=c_void_p, dropped=c_size_t)
 
 
 class Cupti:
@@ -190,7 +116,7 @@ class Cupti:
     def __init__(self, library: Any) -> None:
         self._library = library
 
-    def call(self, parameters: P) -> P:
+    def call(self, parameters: Any) -> Any:
         """Call the function of `parameters`, which it fills in.
 
         Raises:

@@ -20,7 +20,7 @@ from gemmrepro.core.names import LEAST_CAPABILITY
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import slots
-from gemmrepro.gpu.trials import Trials
+from gemmrepro.gpu.cublas import Trials
 from gemmrepro.operations import Shape
 from gemmrepro.registry import card
 

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from gemmrepro import registry
-from gemmrepro.core import yaml_text
+from gemmrepro.core import schemas
 from gemmrepro.core.architectures import COMPILED, KNOWN
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.registry import Kernel, articles
@@ -101,7 +101,7 @@ def _kernels(compute: Mapping[str, Any]) -> list[str]:
 def _computed(article: str) -> list[Mapping[str, Any]]:
     """What the claims of an article compute, as far as it can be read."""
     try:
-        document = yaml_text.parse((articles.folder(article) / articles.CLAIMS).read_text())
+        document = schemas.parse_yaml((articles.folder(article) / articles.CLAIMS).read_text())
     except (FileNotFoundError, yaml.YAMLError, RecursionError):
         return []
     listed = document.get("claims") if isinstance(document, dict) else ()

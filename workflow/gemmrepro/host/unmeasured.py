@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from gemmrepro import experiments
-from gemmrepro.core.files import write_atomic, write_json
-from gemmrepro.core.tables import csv_text
+from gemmrepro.core.files import csv_text, write_atomic, write_json
 from gemmrepro.measure import recording, rows
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from gemmrepro.build.record import MachineCode
 from gemmrepro.core import paths
-from gemmrepro.core.loading import load_module
+from gemmrepro.core.files import load_module
 from gemmrepro.errors import UserError
 from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.registry import Kernel

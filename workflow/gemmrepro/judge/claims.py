@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from gemmrepro.core import schemas, yaml_text
+from gemmrepro.core import schemas
 from gemmrepro.core.paths import ROOT, SCHEMAS
 from gemmrepro.core.text import filled_in
 from gemmrepro.errors import UserError
@@ -110,7 +110,7 @@ def _not_covering(claim: Claim, name: str, own: Mapping[str, Claim]) -> str:
 def _document(path: Path, *, checked: bool) -> dict[str, Any]:
     """The file as YAML that fits the schema, if need be as `checked` before. Raises UserError."""
     try:
-        document: dict[str, Any] = yaml_text.parse(path.read_text())
+        document: dict[str, Any] = schemas.parse_yaml(path.read_text())
     except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     if checked:

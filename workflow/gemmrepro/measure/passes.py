@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from gemmrepro import timing
+from gemmrepro.core.journal import Progress
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.progress import Progress
 from gemmrepro.gpu.device import Session
 from gemmrepro.measure.plan import Point
 from gemmrepro.measure.prepare import Sweep

@@ -18,9 +18,8 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.build.record import find_build
 from gemmrepro.core import schemas
-from gemmrepro.core.files import read_json, write_atomic, write_json
+from gemmrepro.core.files import csv_text, parquet, read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
-from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row, first_wrong, schema, typed

@@ -1,9 +1,10 @@
-"""Writes what a sweep measured: summary.csv, samples.parquet, run.json and counters.csv, all from its journal."""
+"""Writes what was measured in turn or in the regimes: tables, samples and run.json, all from the journal."""
 
 from __future__ import annotations
 
 import datetime
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,18 +14,29 @@ import pandas as pd
 
 from gemmrepro import operands, timing
 from gemmrepro.build.record import read_build
-from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.core.files import csv_text, parquet, write_atomic, write_json
+from gemmrepro.core.machine import git_commit, libraries
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.provenance import git_commit, libraries
-from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.errors import NEEDS
 from gemmrepro.gpu import baselines
 from gemmrepro.measure import derived, profiler
-from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
+from gemmrepro.measure.columns import (
+    COUNTER_COLUMNS,
+    READING_COLUMNS,
+    REGIME_SAMPLE_COLUMNS,
+    SAMPLE_COLUMNS,
+    SUMMARY_COLUMNS,
+    CounterRow,
+    RegimeRow,
+    Row,
+)
+from gemmrepro.measure.passes import Passes, Set
 from gemmrepro.measure.plan import Point, Skipped
-from gemmrepro.measure.prepare import Sweep
+from gemmrepro.measure.prepare import Check, Round, Sweep
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY
-from gemmrepro.measure.records import Check, Round
+from gemmrepro.measure.regimes import Block
+from gemmrepro.measure.rows import RegimePoint, Subject, by_point
+from gemmrepro.measure.rows import write_regimes as write_files
 from gemmrepro.operations import Problem, Shape, shape_of
 from gemmrepro.registry import Kernel
 from gemmrepro.registry.keys import run_key
@@ -253,3 +265,116 @@ def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
         else:
             records.journal.put("counters", identity, {"rows": [asdict(row) for row in rows]})
     write_atomic(out / COUNTERS, csv_text(map(asdict, rows), COUNTER_COLUMNS))
+
+
+# The regimes
+
+LEFT_OUT = "the time limit ended before all its passes"
+
+
+def write_regimes(sweep: Sweep, passes: Passes, out: Path) -> int:
+    """Write the files of the regimes into `out`, all from the journal; returns the number of rows."""
+    samples, readings, blocks = [], [], Counter[tuple[Set, str]]()
+    skipped = [*sweep.skipped, *wrong(sweep)]
+    for pair in passes.wanted:
+        visits = passes.visits(pair)
+        if visits is None:
+            place = f"{pair.members} {pair.regime}, pair {pair.number + 1}"
+            skipped.append(Skipped(sweep.family, "", f"{LEFT_OUT}: {place}"))
+        for visit in visits or ():
+            point = pair.members.subjects[visit.subject]
+            if not sweep.records.passed(point):
+                continue  # what was judged wrong, before or after it was timed, has no rows
+            cells = {**_cells(pair.regime, point), "block": blocks[pair.members, pair.regime]}
+            blocks[pair.members, pair.regime] += 1
+            samples += _chunks(cells, visit.block, sweep.records.build_key(point))
+            readings += _readings(cells, visit.block)
+    frames = pd.DataFrame(samples, columns=REGIME_SAMPLE_COLUMNS), pd.DataFrame(readings, columns=READING_COLUMNS)
+    frames[1]["throttle"] = frames[1]["throttle"].astype("Int64")
+    measured = by_point(*frames)
+    rows = [
+        asdict(_regime_row(sweep, members, regime, point, measured))
+        for members, regime in blocks
+        for point in members.subjects
+        if _key(regime, point) in measured
+    ]
+    binaries = {
+        point.subject[:2] for members in passes.members for point in members.subjects if point.toolkit != LIBRARY
+    }
+    run = circumstances(sweep, sorted(binaries), dict(passes.settings.document), skipped)
+    write_files(out, rows, *frames, {**run, "baseline_kernels": baseline_kernels(sweep)})
+    return len(rows)
+
+
+def _cells(regime: str, point: Point) -> dict[str, Any]:
+    """The cells of REGIME_POINT, in its order."""
+    problem, shape = point.problem, point.shape
+    return {
+        "kernel": point.kernel,
+        "toolkit": point.toolkit,
+        "dtype": problem.dtype_in,
+        "dtype_out": problem.dtype_out,
+        "layout": problem.layout,
+        "m": shape.m,
+        "n": shape.n,
+        "k": shape.k,
+        "regime": regime,
+    }
+
+
+def _key(regime: str, point: Point) -> RegimePoint:
+    return tuple(map(str, _cells(regime, point).values()))
+
+
+def _chunks(cells: dict[str, Any], block: Block, build_key: str) -> list[dict[str, Any]]:
+    """Rows of samples.parquet."""
+    return [
+        {
+            **cells,
+            "ready": int(block.ready),
+            "index": index,
+            "launches": chunk.launches,
+            "time_us": chunk.time_us,
+            "build_key": build_key,
+        }
+        for index, chunk in enumerate(block.chunks)
+    ]
+
+
+def _readings(cells: dict[str, Any], block: Block) -> list[dict[str, Any]]:
+    """Rows of readings.parquet."""
+    first = block.readings[0]
+
+    def rounded(value: float | None) -> float:
+        return math.nan if value is None else round(float(value), 3)
+
+    return [
+        {
+            **cells,
+            "index": index,
+            "at_s": round(reading.at_s - first.at_s, 6),
+            "clock_mhz": rounded(reading.clock_mhz),
+            "power_w": rounded(reading.power_w),
+            "temp_c": rounded(reading.temp_c),
+            "throttle": reading.throttle,
+            "energy_j": rounded(None if reading.energy_j is None else reading.energy_j - (first.energy_j or 0.0)),
+        }
+        for index, reading in enumerate(block.readings)
+    ]
+
+
+def _regime_row(
+    sweep: Sweep, members: Set, regime: str, point: Point, measured: dict[RegimePoint, Subject]
+) -> RegimeRow:
+    kernel, baseline = sweep.kernels.get(point.kernel), None
+    if kernel is not None and kernel.timing.baseline:
+        library = next(other for other in members.subjects if other.kernel == kernel.timing.baseline)
+        compared = measured.get(_key(regime, library))
+        baseline = compared.blocks if compared else None
+    cells = derived.regime_cells(regime, measured[_key(regime, point)].blocks, baseline)
+    return RegimeRow(
+        **{**subject_cells(sweep, point, cells["median_us"]), **_cells(regime, point)},
+        cache="warm",
+        baseline=kernel.timing.baseline if kernel and baseline is not None else None,
+        **cells,
+    )

@@ -12,14 +12,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from gemmrepro import operands, stats, timing
-from gemmrepro.core.journal import fresh_seeds
+from gemmrepro.core.journal import Progress, fresh_seeds
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.core.progress import Progress
 from gemmrepro.errors import GIB, NEEDS, shortage
 from gemmrepro.gpu import baselines
 from gemmrepro.measure.plan import WATCHDOG_SECONDS, Point
-from gemmrepro.measure.prepare import Sweep
-from gemmrepro.measure.records import Check, Round
+from gemmrepro.measure.prepare import Check, Round, Sweep
 from gemmrepro.measure.workspace import QUICKER, Second, SecondLook, Workspace
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import Kernel

@@ -16,9 +16,8 @@ import numpy as np
 import pandas as pd
 
 from gemmrepro.core.architectures import parsed
-from gemmrepro.core.files import read_json, write_atomic, write_json
-from gemmrepro.core.names import LIBRARY, TOOLKIT_ORDER
-from gemmrepro.core.tables import csv_text, parquet
+from gemmrepro.core.files import csv_text, parquet, read_json, write_atomic, write_json
+from gemmrepro.core.names import LIBRARY, TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.measure.columns import (
     READING_COLUMNS,
@@ -73,12 +72,12 @@ class Measurements:
     def toolkit(self) -> str | None:
         """The toolkit that represents it: the one with current rows of the most kernels, else with any rows.
 
-        Ties go to the first in TOOLKIT_ORDER. None if there are no rows.
+        Ties go to the first in TOOLKITS. None if there are no rows.
         """
         for rows in (self.summary[is_current(self.summary)], self.summary):
-            kernels = {toolkit: rows.loc[rows["toolkit"] == toolkit, "kernel"].nunique() for toolkit in TOOLKIT_ORDER}
+            kernels = {toolkit: rows.loc[rows["toolkit"] == toolkit, "kernel"].nunique() for toolkit in TOOLKITS}
             if any(kernels.values()):
-                return max(TOOLKIT_ORDER, key=lambda toolkit: kernels[toolkit])
+                return max(TOOLKITS, key=lambda toolkit: kernels[toolkit])
         return None
 
     @cached_property

@@ -3,6 +3,10 @@
     python -m gemmrepro.measure.sweep --family ladder --config results/config.json --build results/build \\
         --gates results/gates --journal results/sweep/ladder --out results/measure/ladder
 
+With ``--regimes`` its kernels run alone, in the regimes of `gemmrepro.measure.regimes`: sustained, and in bursts. They
+have a journal and an output of their own (results/sweep/regimes/ladder, results/regimes/ladder), and what is finished
+there is a pair of passes over a set (`gemmrepro.measure.passes`). The rest is about a sweep without it.
+
 Each round is a process of its own and visits every point once, in random order, with fresh random inputs in freshly
 allocated memory. The rounds' medians therefore vary as they would over time and between runs, and a second sweep agrees
 with the first within their intervals (see gemmrepro.stats). Each finished round of a point goes into the journal, a
@@ -16,24 +20,27 @@ GEMM is timed as C = AB (alpha = 1, beta = 0). The baseline is also a point, mea
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.core.files import read_json
-from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
-from gemmrepro.core.progress import notices
+from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent, sayer
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.gpu import device, lock
 from gemmrepro.measure import results
+from gemmrepro.measure.passes import GpuDevice, Passes, RegimeSettings, sets
 from gemmrepro.measure.plan import Settings
 from gemmrepro.measure.prepare import Sweep, prepare, timed_kernels
 from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.rounds import Rounds
+from gemmrepro.measure.rows import write_no_regimes
 
-say = notices("sweep")
+say = sayer("sweep")
 
 
 class RoundProcess:
@@ -90,6 +97,72 @@ def run_rounds(sweep: Sweep, arguments: argparse.Namespace, deadline: float | No
     return 0
 
 
+def _folders(arguments: argparse.Namespace) -> tuple[Path, Path, Path]:
+    return arguments.build, arguments.gates, arguments.journal
+
+
+def in_turn(arguments: argparse.Namespace, config: dict[str, Any], start: float) -> bool:
+    """Time kernels in turn with their baselines; False if the budget ended before all rounds.
+
+    Raises:
+        SystemExit: a round failed; its exit code.
+    """
+    settings, chosen = (
+        Settings.of(config["sweep"], arguments.family),
+        timed_kernels(arguments.family, arguments.kernels),
+    )
+    deadline = None if arguments.budget is None else start + arguments.budget
+    if arguments.round is not None:
+        end_with_parent()
+        device.import_cuda()
+        seconds = _told_to_start()
+        deadline = None if seconds is None else time.monotonic() + seconds
+        session = device.open_gpu()
+        free = session.free_bytes() if arguments.free is None else arguments.free
+        sweep = prepare(session, chosen, settings, *_folders(arguments), say, free)
+        raise SystemExit(0 if Rounds(sweep, say).run(arguments.round, deadline) else UNFINISHED)
+    session = device.open_gpu(card_of(arguments.journal))
+    with lock.exclusive(session):
+        began = time.monotonic()
+        sweep = prepare(session, chosen, settings, *_folders(arguments), say)
+        code = run_rounds(sweep, arguments, deadline)
+        if code not in (0, UNFINISHED):
+            raise SystemExit(code)
+        if not code or arguments.partial:
+            results.write(sweep, arguments.out, not arguments.no_profile)
+            results.write_counters(sweep, arguments.out, say)
+    if not code:
+        say(f"{arguments.family}: done in {time.monotonic() - began:.0f} s")
+    return not code
+
+
+def alone(arguments: argparse.Namespace, config: dict[str, Any], wanted: RegimeSettings, start: float) -> bool:
+    """Time kernels sustained and in bursts; False if the budget ended before all passes."""
+    settings = dataclasses.replace(
+        Settings.of(config["sweep"], arguments.family),
+        toolkits=wanted.toolkits,
+        caches=("warm",),
+        sizes=wanted.sizes,
+        counters=(),
+    )
+    chosen = arguments.kernels or (",".join(wanted.kernels) if wanted.kernels else None)
+    end_with_parent()
+    session = device.open_gpu(card_of(arguments.journal))
+    with lock.exclusive(session):
+        began = time.monotonic()
+        sweep = prepare(session, timed_kernels(arguments.family, chosen), settings, *_folders(arguments), say)
+        passes = Passes(sweep, wanted, sets(sweep.points, wanted.toolkits), GpuDevice(session), say)
+        # The budget counts from the start, the configured minutes from when there was a GPU.
+        budget = None if arguments.budget is None else start + arguments.budget
+        ends = [end for end in (budget, began + 60 * wanted.minutes if wanted.minutes else None) if end is not None]
+        complete = passes.run(min(ends, default=None))
+        if not complete and budget is not None and time.monotonic() > budget:
+            return False
+        count = results.write_regimes(sweep, passes, arguments.out)
+    say(f"{arguments.family}: {count} rows in {time.monotonic() - began:.0f} s")
+    return True
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m gemmrepro.measure.sweep", description=(__doc__ or "").split("\n")[0]
@@ -100,6 +173,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--gates", type=Path, default=Path("results/gates"))
     parser.add_argument("--journal", type=Path, required=True, help="folder of finished points; kept between runs")
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--regimes", action="store_true", help="time kernels alone, sustained and in bursts")
     parser.add_argument("--kernels", help="ids of the only kernels to time, comma-separated; default: all")
     parser.add_argument("--budget", type=float, help=f"stop after this many seconds, with exit code {UNFINISHED}")
     parser.add_argument(
@@ -123,38 +197,21 @@ def main() -> int:
             f"in: echo {arguments.budget:g} | python -m gemmrepro.measure.sweep --round {arguments.round} ..."
         )
     registry.family(arguments.family)
-    if not any(kernel.timing.timed for kernel in registry.kernels(arguments.family)):
+    config = read_json(arguments.config, "the configuration", "let the workflow write it, or see its schema")
+    wanted = RegimeSettings.of(config["regimes"], arguments.family) if arguments.regimes else None
+    timed = any(kernel.timing.timed for kernel in registry.kernels(arguments.family))
+    if wanted is not None and not (wanted.sizes and timed):
+        write_no_regimes(arguments.out)
+        say(f"{arguments.family}: the configuration has no sizes for it")
+        return 0
+    if not timed:
         write_nothing(arguments.out)
         say(f"{arguments.family}: only experiments run its kernels")
         return 0
-    config = read_json(arguments.config, "the configuration", "let the workflow write it, or see its schema")
-    deadline = None if arguments.budget is None else start + arguments.budget
-    settings = Settings.of(config["sweep"], arguments.family)
-    folders = (arguments.build, arguments.gates, arguments.journal)
-    chosen = timed_kernels(arguments.family, arguments.kernels)
-    if arguments.round is not None:
-        end_with_parent()
-        device.import_cuda()
-        seconds = _told_to_start()
-        deadline = None if seconds is None else time.monotonic() + seconds
-        session = device.open_gpu()
-        free = session.free_bytes() if arguments.free is None else arguments.free
-        sweep = prepare(session, chosen, settings, *folders, say, free)
-        return 0 if Rounds(sweep, say).run(arguments.round, deadline) else UNFINISHED
-    session = device.open_gpu(card_of(arguments.journal))
-    with lock.exclusive(session):
-        began = time.monotonic()
-        sweep = prepare(session, chosen, settings, *folders, say)
-        code = run_rounds(sweep, arguments, deadline)
-        if code not in (0, UNFINISHED):
-            return code
-        if not code or arguments.partial:
-            results.write(sweep, arguments.out, not arguments.no_profile)
-            results.write_counters(sweep, arguments.out, say)
-    if code:
+    done = in_turn(arguments, config, start) if wanted is None else alone(arguments, config, wanted, start)
+    if not done:
         say(f"stopped after {time.monotonic() - start:.0f} s with points left; run the same command again to continue")
         return UNFINISHED
-    say(f"{arguments.family}: done in {time.monotonic() - began:.0f} s")
     return 0
 
 

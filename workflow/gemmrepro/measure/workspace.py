@@ -24,7 +24,7 @@ from gemmrepro.gates.compare import Verdict
 from gemmrepro.gates.guarded import POISON_BITS
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import device
-from gemmrepro.measure.records import Check
+from gemmrepro.measure.prepare import Check
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import Kernel

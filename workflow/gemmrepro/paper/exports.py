@@ -20,7 +20,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from gemmrepro.core import paths, schemas, yaml_files
+from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.metrics import metric_rules
 from gemmrepro.judge.published import as_csv
@@ -28,14 +28,11 @@ from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.measure.regimes import SAMPLES
 from gemmrepro.paper.bundle import Files
-from gemmrepro.paper.claims import ClaimView, VerdictsView
-from gemmrepro.paper.experiments import ExperimentView
-from gemmrepro.paper.family import BaselineRows, FamilyView
+from gemmrepro.paper.claims import ClaimView, Reference, VerdictsView
+from gemmrepro.paper.family import BaselineRows, ExperimentView, FamilyView
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.kernel import KernelView
-from gemmrepro.paper.references import Reference
-from gemmrepro.paper.rows import RowView
-from gemmrepro.paper.text import NONE, anchor
+from gemmrepro.paper.text import NONE, RowView, anchor
 
 EVIDENCE, SEARCH = "data/evidence.js", "assets/search.js"
 """The places of the scripts in the report."""
@@ -202,7 +199,7 @@ class Citation:
 
 def citation(title: str, date: str | None) -> Citation:
     """The citation of a report with this title; `date` is an ISO date. Raises UserError if CITATION.cff is wrong."""
-    told = yaml_files.read(paths.ROOT / "CITATION.cff", "citation.schema.yaml")
+    told = schemas.read_yaml(paths.ROOT / "CITATION.cff", "citation.schema.yaml")
     return Citation(
         title=title,
         abstract=" ".join(told["abstract"].split()),

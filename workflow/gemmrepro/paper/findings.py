@@ -36,14 +36,13 @@ from markupsafe import Markup
 from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.core.files import read_json
-from gemmrepro.core.names import REFERENCE, TOOLKIT_ORDER
+from gemmrepro.core.names import REFERENCE, TOOLKITS
 from gemmrepro.core.text import as_published, format_number, in_words
 from gemmrepro.errors import UserError
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import REGIMES
-from gemmrepro.paper.claims import experiment_row_anchor
-from gemmrepro.paper.rows import counter_anchor, row_anchor
+from gemmrepro.paper.text import counter_anchor, experiment_row_anchor, row_anchor
 from gemmrepro.registry.articles import NUMBERS, folder
 
 FILE = "findings.md"
@@ -213,7 +212,7 @@ def _row(path: Path, column: str, cells: Mapping[str, str]) -> pd.Series:
             raise UserError(f"{name} has no row with {key} {cell} there, but {', '.join(sorted(set(rows[key]))[:12])}.")
         rows = left
     kernels = table.groupby("toolkit")["kernel"].nunique() if "toolkit" in rows else {}
-    first = max((each for each in TOOLKIT_ORDER if each in kernels), key=lambda each: kernels[each], default="")
+    first = max((each for each in TOOLKITS if each in kernels), key=lambda each: kernels[each], default="")
     for key, cell in (("toolkit", first), ("cache", "warm")):
         if len(rows) > 1 and key in rows and (rows[key] == cell).any():
             rows = rows[rows[key] == cell]

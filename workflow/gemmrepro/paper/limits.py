@@ -13,8 +13,8 @@ from gemmrepro.core.text import listed
 from gemmrepro.measure.recording import CEILINGS
 from gemmrepro.measure.rows import Measurements, capability_of, select
 from gemmrepro.paper.family import FamilyView
+from gemmrepro.paper.gpus import Runnable, runnable
 from gemmrepro.paper.inputs import Inputs
-from gemmrepro.paper.machine import Runnable, runnable
 from gemmrepro.recordings.limits import Ceilings, limit, sums
 from gemmrepro.registry.requirements import requirement
 

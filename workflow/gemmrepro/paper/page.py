@@ -29,21 +29,26 @@ from gemmrepro.judge.rules import COVERED, verdict_rules
 from gemmrepro.judge.ways import register_rules, way_rules
 from gemmrepro.measure.rows import counted
 from gemmrepro.paper import bundle, exports
-from gemmrepro.paper.accuracy import ALLOWED, Accuracies
-from gemmrepro.paper.claims import by_article, disagreements, distance
+from gemmrepro.paper.bundle import LOADER, PAPER, secured, tidy
+from gemmrepro.paper.claims import by_article, disagreements, distance, explained, mechanisms, references
 from gemmrepro.paper.family import FamilyView, baseline_pages, family_view
 from gemmrepro.paper.figure_views import FigureView
 from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gates import gate_tally
-from gemmrepro.paper.gpus import Gpu, side_by_side
+from gemmrepro.paper.gpus import Gpu, machine_view, runnable, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
 from gemmrepro.paper.limits import limits
-from gemmrepro.paper.machine import machine_view, runnable
-from gemmrepro.paper.policy import LOADER, PAPER, secured, tidy
-from gemmrepro.paper.references import explained, mechanisms, references
-from gemmrepro.paper.regimes import PRECISE, recommendations, regime_lines
-from gemmrepro.paper.rows import counter_anchor, row_anchor
-from gemmrepro.paper.text import MARKS, TRANSFER_WORDS, anchor, code_spans, number, size_text
+from gemmrepro.paper.regimes import ALLOWED, PRECISE, Accuracies, recommendations, regime_lines
+from gemmrepro.paper.text import (
+    MARKS,
+    TRANSFER_WORDS,
+    anchor,
+    code_spans,
+    counter_anchor,
+    number,
+    row_anchor,
+    size_text,
+)
 
 
 def render(inputs: Inputs) -> dict[str, str]:

@@ -14,8 +14,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import METRICS, SIZE
 from gemmrepro.core.text import in_words
 from gemmrepro.measure.rows import Measurements, cubes, is_current, select
-from gemmrepro.paper.rows import counter_anchor, row_anchor
-from gemmrepro.paper.text import BY, NONE, LinkView, anchor, number
+from gemmrepro.paper.text import BY, NONE, LinkView, anchor, counter_anchor, number, row_anchor
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import level_name
 

@@ -25,10 +25,9 @@ from pathlib import Path
 import numpy as np
 
 from gemmrepro.core import schemas
-from gemmrepro.core.files import read_json, write_atomic
+from gemmrepro.core.files import csv_text, read_json, write_atomic
+from gemmrepro.core.machine import git
 from gemmrepro.core.names import RESTORE
-from gemmrepro.core.provenance import git
-from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.measure.columns import SUMMARY_COLUMNS
 from gemmrepro.measure.recording import RUN, SAMPLES, SUMMARY, check_rows, read_rows
@@ -45,7 +44,7 @@ from gemmrepro.recordings.comparison import (
     Run,
     compared,
 )
-from gemmrepro.recordings.samples import PointSamples, read_samples
+from gemmrepro.recordings.sweeps import PointSamples, read_samples
 
 SLOWER_CODE = 3
 """The exit code if a row is slower."""

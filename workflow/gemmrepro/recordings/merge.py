@@ -9,9 +9,8 @@ from typing import Any
 import pandas as pd
 
 from gemmrepro import registry
-from gemmrepro.core.files import read_json, write_atomic, write_json
+from gemmrepro.core.files import csv_text, parquet, read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
-from gemmrepro.core.tables import csv_text, parquet
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Point, Settings, plan_points
 from gemmrepro.measure.prepare import is_built, timed_kernels

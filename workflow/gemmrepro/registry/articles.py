@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from gemmrepro.core import paths, yaml_files
+from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 from gemmrepro.registry import chips
 
@@ -89,7 +89,7 @@ def article(name: str) -> Article:
 
 @cache
 def _read(path: Path) -> Article:
-    entry = yaml_files.read(path, "article.schema.yaml")
+    entry = schemas.read_yaml(path, "article.schema.yaml")
     for hardware, chip in entry["hardware"].items():
         if chip is not None and chip not in chips.chips():
             raise UserError(f"{path}, key 'hardware.{hardware}': {chips.FILE} has no chip '{chip}'; add it there.")

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.core import paths, yaml_files
+from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 
 FILE = "chips.yaml"
@@ -102,7 +102,7 @@ def chips() -> Mapping[str, Chip]:
 
 @cache
 def _read(path: Path) -> Mapping[str, Chip]:
-    document = yaml_files.read(path, SCHEMA)
+    document = schemas.read_yaml(path, SCHEMA)
     found = {}
     for name, entry in document["chips"].items():
         figures = {}

@@ -22,9 +22,8 @@ from typing import Any
 
 from gemmrepro import operands, timing
 from gemmrepro.core.architectures import pick_arch
-from gemmrepro.core.files import write_atomic, write_json
+from gemmrepro.core.files import csv_text, write_atomic, write_json
 from gemmrepro.core.journal import fresh_seeds
-from gemmrepro.core.tables import csv_text
 from gemmrepro.errors import UserError
 from gemmrepro.gates.gate import Gate
 from gemmrepro.gates.operations import Gates

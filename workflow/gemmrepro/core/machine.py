@@ -1,12 +1,15 @@
-"""The origin of a recording: commit and library versions."""
+"""The origin of a recording: commit, library versions, and this machine's CPU and memory."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from gemmrepro.core.paths import ROOT
 
@@ -59,3 +62,28 @@ def git_commit() -> str | None:
     if head.returncode or held.returncode or state.returncode or not head.stdout.startswith(b"\n"):
         return unknown
     return head.stdout.decode().strip() + ("+changes" if state.stdout.strip() else "")
+
+
+def cpu(info: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
+    """{name, cores}: the model in /proc/cpuinfo (else the architecture), and the cores that this process may use."""
+    try:
+        model = re.search(r"^model name\s*:\s*(.+?)\s*$", info.read_text(), re.MULTILINE)
+    except OSError:
+        model = None
+    cores = len(os.sched_getaffinity(0))
+    return {"name": model[1] if model else platform.machine(), "cores": cores}
+
+
+def free_memory(info: Path = Path("/proc/meminfo")) -> int | None:
+    """Bytes of this machine's memory that programs can have; None where the system does not say."""
+    try:
+        match = re.search(r"^MemAvailable:\s*(\d+) kB$", info.read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return 1024 * int(match[1]) if match else None
+
+
+def cpu_in_words(described: dict[str, Any]) -> str:
+    """``Intel Xeon, 2 cores``, of what `cpu` returns."""
+    cores = described["cores"]
+    return f"{described['name']}, {cores} core{'s' if cores != 1 else ''}"
