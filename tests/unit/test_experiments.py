@@ -787,7 +787,6 @@ def test_what_was_left_out_says_why_it_is_not_measured(sums, tmp_path):
         ({"tolerance": 0.1, "compute": {"above": 1}}, "may not stand"),
         ({"tolerance": 0.1, "published": None}, "'published' is a required property"),
         ({"compute": {"where": {"elements": [4096, 65536]}}, "tolerance": 0.1}, "compared at one point"),
-        ({"article": "plamo"}, "its published rows are those of gpu-notes"),
     ],
 )
 def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, words):
