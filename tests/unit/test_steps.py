@@ -15,7 +15,7 @@ from gemmrepro.build import cutile, key
 from gemmrepro.build.record import MachineCode
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
-from gemmrepro.gates import compare, static
+from gemmrepro.gates import gate, static
 from gemmrepro.gpu import loaded
 from gemmrepro.measure import plan
 from gemmrepro.operands import Operands
@@ -180,10 +180,10 @@ def test_a_tensor_map_of_a_workspace_array_is_of_its_rows():
 def test_what_a_scheme_errs_by_is_allowed_and_not_hidden():
     reference, scale = np.full((4, 3), 2.0), np.full((4, 3), 2.0)
     result = reference + 1e-6
-    refused = compare.compare(result, reference, scale, 1e-15, dtype="fp64", rows=2)
-    allowed = compare.compare(result, reference, scale, 1e-15, dtype="fp64", scheme=2e-6, rows=2)
+    refused = gate.compare(result, reference, scale, 1e-15, dtype="fp64", rows=2)
+    allowed = gate.compare(result, reference, scale, 1e-15, dtype="fp64", scheme=2e-6, rows=2)
     by_row = np.array([[2e-6], [2e-6], [0.0], [2e-6]])
-    third = compare.compare(result, reference, scale, 1e-15, dtype="fp64", scheme=by_row, rows=2)
+    third = gate.compare(result, reference, scale, 1e-15, dtype="fp64", scheme=by_row, rows=2)
     assert (refused.passed, allowed.passed, third.passed) == (False, True, False)
     assert "C[2,0]" in third.message
     assert allowed.err_scaled_max == pytest.approx(5e-7 * 2.0**53)

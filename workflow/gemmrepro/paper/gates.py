@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gemmrepro.gates.allowed import allowed
+from gemmrepro.gates.operations import allowed
 from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers
 from gemmrepro.paper.text import BY
 from gemmrepro.registry import Kernel
