@@ -186,7 +186,7 @@ def _rewrite(folder: Path, rows: pd.DataFrame, frame: pd.DataFrame) -> None:
     """Every row computed anew from its samples, its rates scaled with its time."""
     from gemmrepro.measure import derived
     from gemmrepro.measure.recording import POINT
-    from gemmrepro.recordings.samples import read_samples
+    from gemmrepro.recordings.sweeps import read_samples
 
     _, points = read_samples(folder / "samples.parquet")
     for line, row in rows.iterrows():

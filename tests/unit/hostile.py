@@ -32,8 +32,8 @@ from gemmrepro.host import config
 from gemmrepro.judge import claims, expressions
 from gemmrepro.recordings import compare
 from gemmrepro.recordings.bundles import read_bundle
-from gemmrepro.recordings.samples import read_samples
-from gemmrepro.registry import tuning
+from gemmrepro.recordings.sweeps import read_samples
+from gemmrepro.registry import families
 
 CANARY = Path(tempfile.gettempdir()) / "gemmrepro-was-here"
 SECONDS, PATIENCE = 20, 300
@@ -193,15 +193,15 @@ def _winner(value: Any) -> Callable[[Path], object]:
 
     def run(folder: Path) -> object:
         tunable = next(one for one in registry.tunables("ladder") if one.id == "ladder.warptile_tuned")
-        known = json.loads(tuning.winners_path("ladder").read_text())
+        known = json.loads(families.winners_path("ladder").read_text())
         first = next(iter(known[tunable.id]["params"]))
         known[tunable.id]["params"][first] = value
         (folder / "tuned.json").write_text(json.dumps(known))
-        before, tuning.winners_path = tuning.winners_path, lambda *_: folder / "tuned.json"
+        before, families.winners_path = families.winners_path, lambda *_: folder / "tuned.json"
         try:
-            return tuning.tuned(tunable)
+            return families.tuned(tunable)
         finally:
-            tuning.winners_path = before
+            families.winners_path = before
 
     return run
 

@@ -12,7 +12,7 @@ import pytest
 from support import ROOT
 
 from gemmrepro import registry
-from gemmrepro.build import cached
+from gemmrepro.build import cache
 from gemmrepro.build.cache import Cache
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.host import command_line
@@ -115,7 +115,7 @@ def test_processes_share_a_folder(tmp_path):
 
 def test_the_key_of_a_build_holds_all_that_determines_it(monkeypatch, tmp_path):
     def key(kernel=NAIVE, toolkit=TOOLKIT, archs=("90",)):
-        return cached.entry_key(kernel, toolkit, archs)
+        return cache.entry_key(kernel, toolkit, archs)
 
     edited = tmp_path / "edited.cu"
     edited.write_text(NAIVE.source_path.read_text() + "__device__ int edited;\n")
@@ -127,13 +127,13 @@ def test_the_key_of_a_build_holds_all_that_determines_it(monkeypatch, tmp_path):
         key(kernel=replace(NAIVE, code=replace(NAIVE.code, flags=("-G",)))),
         key(kernel=registry.kernel("ladder.coalesced")),
     ]
-    monkeypatch.setattr(cached, "code_of", lambda *compilers: "edited")
+    monkeypatch.setattr(cache, "code_of", lambda *compilers: "edited")
     keys.append(key())
     assert len(set(keys)) == len(keys)
 
 
 def test_the_code_of_one_compiler_counts_for_its_kernels_alone():
-    assert len({cached.code_of(name) for name in ("nvcc", "cute_dsl", "cutile")}) == 3
+    assert len({cache.code_of(name) for name in ("nvcc", "cute_dsl", "cutile")}) == 3
 
 
 @pytest.mark.parametrize(
@@ -159,5 +159,5 @@ def test_the_jobs_of_a_run_take_over_what_it_is_about():
 def test_containers_see_a_cache_outside_the_checkout(tmp_path):
     outside = build_cache({"folder": str(tmp_path), "megabytes": 100}, {"APPTAINER_BIND": "/data"})
     assert outside["APPTAINER_BIND"] == f"/data,{tmp_path}"
-    assert outside[cached.CACHE] == str(tmp_path)
+    assert outside[cache.CACHE] == str(tmp_path)
     assert "APPTAINER_BIND" not in build_cache({"folder": str(tmp_path), "megabytes": 1}, outside)

@@ -18,7 +18,7 @@ from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.gpus import Gpu, level, read_others, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.text import MARKS, View, number
-from gemmrepro.recordings import takes
+from gemmrepro.recordings import regimes as takes
 
 FAMILIES = ("ladder", "ceilings")
 

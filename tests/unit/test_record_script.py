@@ -15,7 +15,7 @@ from synthetic import World
 from gemmrepro import registry
 from gemmrepro.build.record import read_build
 from gemmrepro.errors import UserError
-from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.operations import gate_key
 from gemmrepro.gpu import device
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.recording import FILES

@@ -26,10 +26,8 @@ from gemmrepro.measure.recording import (
     write_manifest,
     write_nothing,
 )
-from gemmrepro.recordings.gates import check_gates
-from gemmrepro.recordings.limits import Ceilings, check_limits, limit
-from gemmrepro.recordings.samples import read_samples
-from gemmrepro.recordings.sweeps import ceilings_of, read_whole
+from gemmrepro.recordings.limits import Ceilings, check_gates, check_limits, limit
+from gemmrepro.recordings.sweeps import ceilings_of, read_samples, read_whole
 
 KERNEL, LIBRARY = pair()
 

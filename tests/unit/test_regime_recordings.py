@@ -26,8 +26,8 @@ from gemmrepro.measure.prepare import Check, Records
 from gemmrepro.measure.recording import write_manifest
 from gemmrepro.measure.regimes import BURST, REGIMES, SUSTAINED
 from gemmrepro.operations import Shape
+from gemmrepro.recordings import bring
 from gemmrepro.recordings import regimes as checks
-from gemmrepro.recordings import takes
 from gemmrepro.registry.keys import run_key
 
 KERNELS = ("ladder.naive", "ladder.smem")
@@ -372,13 +372,13 @@ def test_samples_and_readings_that_cannot_be_are_refused(take):
 def test_a_take_is_brought_and_a_family_without_one_has_no_rows(take, tmp_path):
     recordings = take.parents[2]
     write_manifest(recordings / "ladder")
-    count, outdated = takes.bring("ladder", recordings, tmp_path / "build", tmp_path / "out")
+    count, outdated = bring.bring_regimes("ladder", recordings, tmp_path / "build", tmp_path / "out")
     assert (count, outdated) == (12, 0)
-    takes.bring("ladder", recordings, tmp_path / "no builds", tmp_path / "out")
+    bring.bring_regimes("ladder", recordings, tmp_path / "no builds", tmp_path / "out")
     assert (
         list(pd.read_csv(tmp_path / "out" / regime_files.SUMMARY).status).count("stale") == 8
     )  # libraries have no build
-    assert takes.bring("hopper", recordings, tmp_path / "build", tmp_path / "none") == (0, 0)
+    assert bring.bring_regimes("hopper", recordings, tmp_path / "build", tmp_path / "none") == (0, 0)
     assert pd.read_csv(tmp_path / "none" / regime_files.SUMMARY).empty
     assert json.loads((tmp_path / "out" / regime_files.RUN).read_text())["source"] == "recorded"
 
@@ -389,7 +389,7 @@ def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synth
     measured(tmp_path, first)
     measured(tmp_path / "two", second, kernels=KERNELS[:1])
     write_manifest(first.parents[1])
-    assert takes.bring("ladder", first.parents[2], tmp_path / "build", tmp_path / "out") == (12, 0)
+    assert bring.bring_regimes("ladder", first.parents[2], tmp_path / "build", tmp_path / "out") == (12, 0)
     for name in (regime_files.SAMPLES, regime_files.READINGS):
         brought, *filed = (pd.read_parquet(folder / name) for folder in (tmp_path / "out", first, second))
         for kernel, taken, other in ((KERNELS[0], 1, 0), (KERNELS[1], 0, 1), ("cublas.sgemm", 1, 0)):

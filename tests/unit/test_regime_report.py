@@ -19,7 +19,7 @@ from gemmrepro.paper.gpus import cards_sentence, machine_view
 from gemmrepro.paper.inputs import TEMPLATES, ShownRows
 from gemmrepro.paper.regimes import Accuracies, Recommendation, bounds_elements, in_class, recommendations, regime_lines
 from gemmrepro.paper.text import NONE, anchor, number, regime_row_view, row_anchor
-from gemmrepro.recordings.takes import TakeRows, agreement
+from gemmrepro.recordings.regimes import TakeRows, agreement
 
 RATIOS = {
     # kernel: ratio in turn, sustained, in bursts

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gemmrepro.measure.columns import REGIME_POINT
-from gemmrepro.recordings.takes import TakeRows, between_cards, by_card, repeated, rows_of
+from gemmrepro.recordings.regimes import TakeRows, between_cards, by_card, repeated, rows_of
 
 
 def take(card: str, build: str = "0", **medians: float) -> TakeRows:

@@ -15,7 +15,7 @@ from gemmrepro.build import cutile, key
 from gemmrepro.build.record import MachineCode
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
-from gemmrepro.gates import compare, static
+from gemmrepro.gates import gate, static
 from gemmrepro.gpu import loaded
 from gemmrepro.measure import plan
 from gemmrepro.operands import Operands
@@ -161,7 +161,7 @@ def test_what_a_scheme_errs_by_is_allowed_and_not_hidden():
     reference, scale = np.full((4, 3), 2.0), np.full((4, 3), 2.0)
     by_row = np.array([[2e-6], [2e-6], [0.0], [2e-6]])
     refused, allowed, third = (
-        compare.compare(reference + 1e-6, reference, scale, 1e-15, dtype="fp64", scheme=scheme, rows=2)
+        gate.compare(reference + 1e-6, reference, scale, 1e-15, dtype="fp64", scheme=scheme, rows=2)
         for scheme in (0.0, 2e-6, by_row)
     )
     assert (refused.passed, allowed.passed, third.passed) == (False, True, False)

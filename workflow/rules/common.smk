@@ -27,12 +27,12 @@ LIBRARY = str(Path(workflow.current_basedir).parent)
 sys.path.insert(0, LIBRARY)
 
 from gemmrepro import experiments, registry
-from gemmrepro.build.cached import CACHE, OF_COMPILER
+from gemmrepro.build.cache import CACHE, OF_COMPILER
 from gemmrepro.core import dependencies, machine, trees
 from gemmrepro.core.names import REFERENCE, TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures, tables
-from gemmrepro.gates.keys import protocol
+from gemmrepro.gates.operations import protocol
 from gemmrepro.gpu.device import drop_switches
 from gemmrepro.host import command_line, killed_runs, places
 from gemmrepro.host.config import check as check_configuration
@@ -134,7 +134,7 @@ if CONTAINERS:
     os.environ.update({"LC_ALL": "C.UTF-8"} | in_containers({"PYTHONPATH": LIBRARY}))
 os.environ.update(BUILD_CACHE | {command_line.ONLY: ",".join(sorted(PLAN.only))})
 # No image has git: what is measured in one is told its commit.
-if workflow.is_main_process and (commit := places.git_commit()):
+if workflow.is_main_process and (commit := machine.git_commit()):
     os.environ.update(GEMMREPRO_COMMIT=commit)
 
 # Two jobs on one GPU would disturb each other's timings: each takes a GPU of its own, or waits for one. A cluster's

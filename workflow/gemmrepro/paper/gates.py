@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.gates.allowed import allowed
+from gemmrepro.gates.operations import allowed
 from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers
 from gemmrepro.paper.text import BY, View
 from gemmrepro.registry import Kernel
