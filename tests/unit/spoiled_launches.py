@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from gemmrepro.core.dtypes import bits
-from gemmrepro.gates.guarded import POISON_BITS
+from gemmrepro.gates.gate import POISON_BITS
 from gemmrepro.operands import Operands
 
 

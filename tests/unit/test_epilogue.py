@@ -21,10 +21,10 @@ from spoiled_launches import SPOILED, spoil_input
 from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.gates import epilogue
-from gemmrepro.gates.allowed import allowed
 from gemmrepro.gates.bounds import tensor_core_gamma
 from gemmrepro.gates.gate import Case
 from gemmrepro.gates.gemm_cases import gemm_shapes
+from gemmrepro.gates.operations import allowed
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape, operation
 from gemmrepro.registry import Step

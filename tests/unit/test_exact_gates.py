@@ -10,9 +10,9 @@ import pytest
 from numpy_cupy import NumpyCupy
 
 from gemmrepro import registry
-from gemmrepro.gates import copies, pointwise, probes
+from gemmrepro.gates import copies, pointwise
+from gemmrepro.gates.copies import advance
 from gemmrepro.gates.operations import Gates
-from gemmrepro.gates.probes import advance
 from gemmrepro.operands import Operands
 from gemmrepro.operations import STREAM_CHUNK
 
@@ -268,4 +268,4 @@ def test_the_sweep_asks_of_a_chain_that_its_clock_advanced():
     moved = lambda values: gate.judge(SimpleNamespace(output=np.array(values, np.int32)), None)  # noqa: E731
     assert moved([9, 1, 0]).passed and moved([9]).passed
     assert moved([9, 0, 7]).message == "the clock did not advance"
-    assert probes.destination(np.array([4, 0, 2, 6]), 2) == 6
+    assert copies.destination(np.array([4, 0, 2, 6]), 2) == 6

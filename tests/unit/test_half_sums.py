@@ -9,7 +9,7 @@ from records import record
 
 from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.errors import UserError
-from gemmrepro.gates import bounds, gemm, gemm_cases, keys
+from gemmrepro.gates import bounds, gemm, gemm_cases, operations
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 
@@ -148,8 +148,8 @@ def test_kernels_with_fp32_sums_are_judged_as_before() -> None:
 
 
 def test_where_sums_are_promoted_is_part_of_the_gate_key_and_only_for_halves() -> None:
-    assert keys.gate_key(halves(16), "build") != keys.gate_key(halves(32), "build")
-    json.dumps(keys.gate_key(halves(), "build"))
+    assert operations.gate_key(halves(16), "build") != operations.gate_key(halves(32), "build")
+    json.dumps(operations.gate_key(halves(), "build"))
     for refused in ({"promoted": 8}, {"promoted": 32, "dtype_acc": "fp32"}):
         with pytest.raises(UserError, match="promoted"):
             halves().with_compute(**refused)

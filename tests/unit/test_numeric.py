@@ -10,7 +10,7 @@ from records import changed, record
 
 from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.errors import UserError
-from gemmrepro.gates import bounds, ceilings, compare, gemm, gemm_cases
+from gemmrepro.gates import bounds, ceilings, gate, gemm, gemm_cases
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import Kernel
 
@@ -54,8 +54,8 @@ def tf32(x):
 
 def judge(case, result):
     a, b, c0 = gemm_cases.draw(case)
-    reference, scale = compare.reference_gemm(a, b, case.alpha, case.beta, c0)
-    return compare.compare(
+    reference, scale = gate.reference_gemm(a, b, case.alpha, case.beta, c0)
+    return gate.compare(
         result,
         reference,
         scale,
@@ -220,16 +220,6 @@ def test_overflow_is_expected_exactly_where_it_must_happen():
     assert not judge(case, result).passed
 
 
-def test_stated_failure_probabilities_hold():
-    assert bounds.failure_probability(Shape.cube(8192)) < 3e-6
-    largest = max(
-        bounds.failure_probability(case.shape)
-        for which in (ANY_SIZE, TILED)
-        for case in gemm_cases.gemm_cases(which, [1])
-    )
-    assert largest < 1e-8
-
-
 def test_cases_hold_what_the_gate_promises():
     for which in (ANY_SIZE, TILED):
         cases = gemm_cases.gemm_cases(which, [1, 2])
@@ -276,9 +266,9 @@ def judged(problem: Problem, k: int, spoil=lambda exact: exact):
     """The verdict on a product rounded to the problem's type, `spoil` applied to it in float64 before."""
     rng = np.random.default_rng(k)
     a, b = (narrow(rng.standard_normal(size, dtype=np.float32), problem.dtype_in) for size in ((96, k), (k, 80)))
-    reference, scale = compare.reference_gemm(widen(a, problem.dtype_in), widen(b, problem.dtype_in), 1.0, 0.0, None)
+    reference, scale = gate.reference_gemm(widen(a, problem.dtype_in), widen(b, problem.dtype_in), 1.0, 0.0, None)
     result = narrow(spoil(reference).astype(np.float32), problem.dtype_out)
-    return compare.compare(result, reference, scale, bounds.bound(problem, k), dtype=problem.dtype_out)
+    return gate.compare(result, reference, scale, bounds.bound(problem, k), dtype=problem.dtype_out)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
@@ -321,8 +311,8 @@ def test_a_kernels_own_shapes_are_tried_with_exact_products_too():
 def test_a_result_beyond_the_type_must_be_infinite():
     reference, scale = np.array([[7e4, 6.5e4]]), np.array([[7e4, 6.5e4]])
     good = np.array([[np.inf, 65024.0]], np.float16)
-    assert compare.compare(good, reference, scale, 1e-6, dtype="fp16").passed
-    assert not compare.compare(np.array([[65504.0, 65024.0]], np.float16), reference, scale, 1e-6, dtype="fp16").passed
+    assert gate.compare(good, reference, scale, 1e-6, dtype="fp16").passed
+    assert not gate.compare(np.array([[65504.0, 65024.0]], np.float16), reference, scale, 1e-6, dtype="fp16").passed
 
 
 def test_the_tensor_core_loop_returns_to_zero_after_four_iterations():

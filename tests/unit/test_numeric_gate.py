@@ -17,10 +17,9 @@ from synthetic import write_build
 from gemmrepro import operands, registry
 from gemmrepro.errors import UserError
 from gemmrepro.gates import gemm, gemm_cases, numeric
-from gemmrepro.gates.compare import reference_gemm
+from gemmrepro.gates.gate import GUARD, Guarded, reference_gemm
 from gemmrepro.gates.gemm_cases import Case
-from gemmrepro.gates.guarded import GUARD, Guarded
-from gemmrepro.gates.keys import key_on
+from gemmrepro.gates.operations import key_on
 from gemmrepro.operations import Problem, Shape
 
 SESSION = SimpleNamespace(sync=lambda: None)

@@ -13,7 +13,7 @@ from records import record
 from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.gates import vectors
-from gemmrepro.gates.guarded import GUARD
+from gemmrepro.gates.gate import GUARD
 from gemmrepro.gates.operations import Gates
 from gemmrepro.operands import LAWS, Operands, draw_ids
 from gemmrepro.operations import Problem, Shape, counts, nbytes, shape_of

@@ -32,7 +32,7 @@ from gemmrepro.core import dependencies, machine, trees
 from gemmrepro.core.names import REFERENCE, TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures, tables
-from gemmrepro.gates.keys import protocol
+from gemmrepro.gates.operations import protocol
 from gemmrepro.gpu.device import drop_switches
 from gemmrepro.host import command_line, killed_runs, places
 from gemmrepro.host.config import check as check_configuration
