@@ -19,7 +19,7 @@ from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
 from gemmrepro.judge.rules import DECIDED, NOT, NOT_COMPARABLE, PARTLY, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.measure.regimes import IN_TURN
-from gemmrepro.paper.text import anchor, experiment_anchor, number
+from gemmrepro.paper.text import View, anchor, experiment_anchor, number
 
 Place = Callable[[str, str], str | None]
 """The id of the row that a key of verdicts.json names, given the claim's family and the key."""
@@ -134,15 +134,6 @@ _CORRECTIONS = {
 
 
 @dataclass(frozen=True)
-class CorrectionList:
-    """The claims whose corrections have one class."""
-
-    name: str
-    rule: str
-    claims: tuple[ClaimView, ...]
-
-
-@dataclass(frozen=True)
 class VerdictsView:
     """Every claim with its verdict; `source` is ``live``, ``recorded``, ``mixed`` or ``none``.
 
@@ -176,14 +167,11 @@ class VerdictsView:
         return self.counts[ARTICLE][UNDECIDED]
 
     @property
-    def corrections(self) -> list[CorrectionList]:
+    def corrections(self) -> list[View]:
         """The claims that show an article wrong, by class, worst first: marked with a correction, and found wrong."""
-        wrong = [claim for claim in self.claims if claim.correction and claim.verdict in WRONG]
-        lists = [
-            CorrectionList(name, rule, tuple(claim for claim in wrong if (claim.correction or {})["class"] == name))
-            for name, rule in _CORRECTIONS.items()
-        ]
-        return [each for each in lists if each.claims]
+        wrong = [(claim.correction or {}, claim) for claim in self.claims if claim.verdict in WRONG]
+        lists = {name: tuple(claim for about, claim in wrong if about.get("class") == name) for name in _CORRECTIONS}
+        return [View(name=name, rule=_CORRECTIONS[name], claims=claims) for name, claims in lists.items() if claims]
 
     @property
     def unfounded(self) -> list[ClaimView]:
@@ -248,27 +236,19 @@ def by_article(claims: Sequence[ClaimView]) -> dict[str, dict[str, int]]:
     return {article: {verdict: counted[article, verdict] for verdict in VERDICTS} for article in articles}
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """A claim that is not reproduced: what was measured, over what was expected, and that in words."""
-
-    claim: ClaimView
-    text: str
-    over: float
-    difference: str
-
-
-def disagreements(claims: Sequence[ClaimView], published: Mapping[str, tuple[float | None, str]]) -> list[Disagreement]:
+def disagreements(claims: Sequence[ClaimView], published: Mapping[str, tuple[float | None, str]]) -> list[View]:
     """Each family's statement that is not reproduced and is furthest, as a factor, from `published` (by claim id).
 
-    The largest factor comes first.
+    What was measured `over` what was expected, and the `difference` in words; the largest factor comes first.
     """
-    furthest: dict[str, Disagreement] = {}
+    furthest: dict[str, View] = {}
     for claim in claims:
         over = claim.over(published.get(claim.id))
         if claim.register == ARTICLE and claim.verdict == "not reproduced" and over:
             if claim.family not in furthest or distance(over) > distance(furthest[claim.family].over):
-                furthest[claim.family] = Disagreement(claim, _amount(claim), over, difference(over, 1.0))
+                furthest[claim.family] = View(
+                    claim=claim, text=_amount(claim), over=over, difference=difference(over, 1.0)
+                )
     return sorted(furthest.values(), key=lambda disagreement: -distance(disagreement.over))
 
 
@@ -370,18 +350,11 @@ def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> tuple[Mech
     return tuple(Mechanism(**entry) for entry in entries)
 
 
-@dataclass(frozen=True)
-class Explained:
-    """The mechanisms at work in this run with the claims that each explains, most first; and the unexplained claims."""
-
-    mechanisms: Sequence[tuple[Mechanism, Sequence[ClaimView]]]
-    unexplained: Sequence[ClaimView]
-
-
-def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capability: str = "") -> Explained:
+def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capability: str = "") -> View:
     """The articles' statements that do not hold, or only in part, and are not wrong on any GPU, by mechanism.
 
-    Only by those that are at work on a GPU of compute capability `capability`.
+    Only by those that are at work on a GPU of compute capability `capability`: `mechanisms` pairs each with the claims
+    that it explains, most first; the others are `unexplained`.
     """
     claims = tuple(claims)
     wrong = {
@@ -399,7 +372,7 @@ def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capabili
     ]
     at_work = [cause for cause in causes if not cause.capabilities or capability in cause.capabilities]
     pairs = [(cause, [claim for claim in differing if cause.explains(claim.id)]) for cause in at_work]
-    return Explained(
-        sorted((pair for pair in pairs if pair[1]), key=lambda pair: -len(pair[1])),
-        [claim for claim in differing if not any(cause.explains(claim.id) for cause in at_work)],
+    return View(
+        mechanisms=sorted((pair for pair in pairs if pair[1]), key=lambda pair: -len(pair[1])),
+        unexplained=[claim for claim in differing if not any(cause.explains(claim.id) for cause in at_work)],
     )
