@@ -41,7 +41,7 @@ from gemmrepro import registry  # noqa: E402
 from gemmrepro.core.files import write_json  # noqa: E402
 from gemmrepro.errors import UserError, run_stage  # noqa: E402
 from gemmrepro.gpu.device import slug  # noqa: E402
-from gemmrepro.host.gpu_probe import find_gpus  # noqa: E402
+from gemmrepro.host.places import find_gpus  # noqa: E402
 from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers, write_manifest  # noqa: E402
 from gemmrepro.operations import Shape  # noqa: E402
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.build import compilers
+from gemmrepro.build import key
 from gemmrepro.core.architectures import pick_arch
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, loaded
@@ -59,7 +59,7 @@ def runs(kernel: registry.Kernel, session: device.Session) -> bool:
 def compiles(kernel: registry.Kernel) -> bool:
     """Whether the packages that `kernel` is compiled by or with are installed."""
     try:
-        compilers.compiler(kernel).packages(kernel)
+        key.compiler(kernel).packages(kernel)
     except UserError:
         return False
     return True

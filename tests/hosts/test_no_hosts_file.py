@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 MAKE = """
 import os, sys
 from pathlib import Path
-from gemmrepro.host.rootfs import RootFs
+from gemmrepro.host.sif import RootFs
 from gemmrepro.host.sif import folder_to_sif, wrap
 from gemmrepro.host.workspace import workspace
 

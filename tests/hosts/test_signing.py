@@ -12,8 +12,7 @@ import pytest
 
 from gemmrepro.errors import UserError
 from gemmrepro.host.containers import container_environment, make_caches
-from gemmrepro.host.rootfs import RootFs
-from gemmrepro.host.sif import filesystem_sha256, folder_to_sif, wrap
+from gemmrepro.host.sif import RootFs, filesystem_sha256, folder_to_sif, wrap
 from gemmrepro.host.workspace import workspace
 
 pytestmark = pytest.mark.containers

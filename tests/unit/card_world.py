@@ -35,7 +35,7 @@ from gemmrepro.gpu.device import Gpu
 from gemmrepro.gpu.loaded import Binary, Loaded
 from gemmrepro.host import config as configuration
 from gemmrepro.host import finished_run
-from gemmrepro.host.gpu_probe import HostGpu, find_gpus
+from gemmrepro.host.places import HostGpu, find_gpus
 from gemmrepro.host.plan import Plan
 from gemmrepro.judge.judging import judge_all
 from gemmrepro.measure import passes, prepare, results

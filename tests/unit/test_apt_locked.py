@@ -15,8 +15,7 @@ import pytest
 from support import ROOT
 
 from gemmrepro.host.nix_sources import IMAGES
-from gemmrepro.host.recipes import instructions
-from gemmrepro.host.sources import SOURCES, Sources
+from gemmrepro.host.recipes import SOURCES, Sources, instructions
 
 SCRIPT = ROOT / "docker/apt-locked"
 FLAKE = Sources.read()

@@ -14,7 +14,7 @@ from gemmrepro import registry
 from gemmrepro.core.architectures import COMPILED, pick_arch
 from gemmrepro.experiments import results
 from gemmrepro.host import architectures, unmeasured
-from gemmrepro.host.gpu_probe import HostGpu
+from gemmrepro.host.places import HostGpu
 from gemmrepro.host.plan import LONGEST, Plan
 from gemmrepro.judge import claims
 from gemmrepro.judge.metrics import METRICS

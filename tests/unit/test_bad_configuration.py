@@ -17,7 +17,7 @@ from snakemake.utils import update_config
 from support import ROOT, call
 
 from gemmrepro.errors import UserError
-from gemmrepro.host import config_files
+from gemmrepro.host import command_line
 from gemmrepro.host.config import check
 
 ABSENT = object()
@@ -141,7 +141,7 @@ def test_the_command_line_gives_values_as_a_file_does(
 ) -> None:
     config = copy.deepcopy(shipped())
     update_config(config, told)
-    config_files.settle(config, told, told)
+    command_line.settle(config, told, told)
     check(config)
     assert (config["sweep"]["sizes"]["ladder"], config["sweep"]["counters"]["ladder"]) == (sizes, counters)
 
@@ -161,13 +161,13 @@ def test_a_key_that_a_file_has_twice_is_named_with_its_lines(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "config").glob("*.yaml")), ids=lambda file: file.name)
 def test_no_shipped_file_has_a_key_twice(file: Path) -> None:
-    assert list(config_files.repeated_keys(file)) == []
+    assert list(command_line.repeated_keys(file)) == []
 
 
 def test_a_mapping_that_holds_itself_is_read_to_its_end(tmp_path: Path) -> None:
     file = tmp_path / "loop.yaml"
     file.write_text("a: &a\n  b: *a\n  b: 1\n")
-    assert [problem.split()[0] for problem in config_files.repeated_keys(file)] == ["a.b"]
+    assert [problem.split()[0] for problem in command_line.repeated_keys(file)] == ["a.b"]
 
 
 COMMAND_LINES: list[tuple[list[str], str]] = [

@@ -14,16 +14,15 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.build import compile as compiling
-from gemmrepro.build import cuobjdump
-from gemmrepro.build.cuobjdump import parse_advisories, parse_ptxas
-from gemmrepro.build.fatbin import gencode
+from gemmrepro.build import sass
 from gemmrepro.build.key import build_key
 from gemmrepro.build.nvcc import header_packages
 from gemmrepro.build.record import Build, Usage, read_build
-from gemmrepro.build.source_text import source_hash
-from gemmrepro.build.toolkit import Toolkit, find_toolkit
+from gemmrepro.build.sass import parse_advisories, parse_ptxas
+from gemmrepro.build.toolkit import Toolkit, find_toolkit, gencode
 from gemmrepro.core.files import read_json
 from gemmrepro.core.paths import ROOT
+from gemmrepro.core.trees import source_hash
 from gemmrepro.errors import UserError
 from gemmrepro.registry.keys import compiled
 
@@ -76,7 +75,7 @@ def test_resource_usage_by_architecture():
         " Function g:\n  REG:9 STACK:0 CONSTANT[0]:360\n"
         "arch = sm_90\n Function f:\n  REG:10 STACK:0 SHARED:0 CONSTANT[0]:552\n"
     )
-    assert cuobjdump.parse_constants(listing, "f") == {"sm_80": 376, "sm_90": 552}
+    assert sass.parse_constants(listing, "f") == {"sm_80": 376, "sm_90": 552}
 
 
 TOOLKIT = Toolkit("cuda12", "12.4.131", frozenset({"80", "86", "89", "90"}))

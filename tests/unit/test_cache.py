@@ -12,10 +12,10 @@ import pytest
 from support import ROOT
 
 from gemmrepro import registry
-from gemmrepro.build import cached
+from gemmrepro.build import cache
 from gemmrepro.build.cache import Cache
 from gemmrepro.build.toolkit import Toolkit
-from gemmrepro.host import requested
+from gemmrepro.host import command_line
 from gemmrepro.host.containers import build_cache
 
 FILES = {".fatbin": bytes(range(256)) * 40, ".sass": b"code\n", ".json": b"{}\n"}
@@ -115,7 +115,7 @@ def test_processes_share_a_folder(tmp_path):
 
 def test_the_key_of_a_build_holds_all_that_determines_it(monkeypatch, tmp_path):
     def key(kernel=NAIVE, toolkit=TOOLKIT, archs=("90",)):
-        return cached.entry_key(kernel, toolkit, archs)
+        return cache.entry_key(kernel, toolkit, archs)
 
     edited = tmp_path / "edited.cu"
     edited.write_text(NAIVE.source_path.read_text() + "__device__ int edited;\n")
@@ -127,13 +127,13 @@ def test_the_key_of_a_build_holds_all_that_determines_it(monkeypatch, tmp_path):
         key(kernel=replace(NAIVE, code=replace(NAIVE.code, flags=("-G",)))),
         key(kernel=registry.kernel("ladder.coalesced")),
     ]
-    monkeypatch.setattr(cached, "code_of", lambda *compilers: "edited")
+    monkeypatch.setattr(cache, "code_of", lambda *compilers: "edited")
     keys.append(key())
     assert len(set(keys)) == len(keys)
 
 
 def test_the_code_of_one_compiler_counts_for_its_kernels_alone():
-    assert len({cached.code_of(name) for name in ("nvcc", "cute_dsl", "cutile")}) == 3
+    assert len({cache.code_of(name) for name in ("nvcc", "cute_dsl", "cutile")}) == 3
 
 
 @pytest.mark.parametrize(
@@ -146,18 +146,18 @@ def test_the_code_of_one_compiler_counts_for_its_kernels_alone():
     ],
 )
 def test_a_command_is_about_some_kernels_if_it_names_only_their_files(named, expected):
-    assert requested.only(["--cores", "1", "--config", "measure=recorded", "--", *named], {}, True) == expected
+    assert command_line.only(["--cores", "1", "--config", "measure=recorded", "--", *named], {}, True) == expected
 
 
 def test_the_jobs_of_a_run_take_over_what_it_is_about():
-    handed = {requested.ONLY: "ladder.smem"}
-    assert requested.only(["--target-jobs", "build_ladder_cuda12:"], handed, False) == {"ladder.smem"}
-    assert requested.only(["results/gates/ladder.smem.json"], {requested.ONLY: ""}, False) == set()
-    assert requested.only(["report"], handed, True) == set()
+    handed = {command_line.ONLY: "ladder.smem"}
+    assert command_line.only(["--target-jobs", "build_ladder_cuda12:"], handed, False) == {"ladder.smem"}
+    assert command_line.only(["results/gates/ladder.smem.json"], {command_line.ONLY: ""}, False) == set()
+    assert command_line.only(["report"], handed, True) == set()
 
 
 def test_containers_see_a_cache_outside_the_checkout(tmp_path):
     outside = build_cache({"folder": str(tmp_path), "megabytes": 100}, {"APPTAINER_BIND": "/data"})
     assert outside["APPTAINER_BIND"] == f"/data,{tmp_path}"
-    assert outside[cached.CACHE] == str(tmp_path)
+    assert outside[cache.CACHE] == str(tmp_path)
     assert "APPTAINER_BIND" not in build_cache({"folder": str(tmp_path), "megabytes": 1}, outside)

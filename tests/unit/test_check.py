@@ -13,7 +13,7 @@ import pytest
 from support import ROOT
 
 from gemmrepro import registry
-from gemmrepro.check import check_family
+from gemmrepro.check.stage import check_family
 from gemmrepro.core import paths
 from gemmrepro.figures import catalogue
 

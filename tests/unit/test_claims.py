@@ -21,7 +21,7 @@ from gemmrepro.judge.metrics import METRICS, metric_rules
 from gemmrepro.judge.ways import way_of
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.regimes import REGIMES, SUSTAINED
-from gemmrepro.recordings.takes import between_cards, rows_of
+from gemmrepro.recordings.regimes import between_cards, rows_of
 from gemmrepro.registry import family_names
 
 FILES = sorted(path for path in KERNELS_DIR.glob("*/claims.yaml") if path.parent.name in family_names())

@@ -18,18 +18,18 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from crt_kinds import CERTIFIED, KERNELS, WINOGRAD
+from ozaki_matrices import LAST_ROUNDING, integers_of
 
 from gemmrepro import experiments, operands, operations, registry
 from gemmrepro.build.record import MachineCode, Usage
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
 from gemmrepro.gates import static
-from gemmrepro.gates.compare import compare
+from gemmrepro.gates.gate import compare
 from gemmrepro.gpu import loaded as gpu_loaded
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operations import Shape
-from gemmrepro.ozaki import crt, exact, inputs, moduli, residues, scheme2
-from gemmrepro.ozaki.scheme2 import LAST_ROUNDING
+from gemmrepro.ozaki import exact, inputs, moduli, residues, scheme2
 from gemmrepro.registry import LibraryStep, Step
 
 FUSED = registry.kernel("crt.fused")
@@ -391,7 +391,7 @@ def test_reconstruction(device: Device) -> None:
     for value, back in zip(values, found, strict=True):
         assert abs(Fraction(back) - value) <= Fraction(abs(value), 2**53) + (whole >> 76)
     assert found[0] == 0.0
-    digits = crt.python_integers(
+    digits = integers_of(
         [residues.symmetric(column, p) for column, p in zip(bytes_.T, moduli.moduli(device.count), strict=True)]
     )
     assert [int(value) for value in digits] == values

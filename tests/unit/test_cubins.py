@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from gemmrepro.build import listings
-from gemmrepro.build.cubins import Section, merge, read_cubin
-from gemmrepro.build.listings import Listings, Together
+from gemmrepro.build.listings import Listings, Section, Together, merge, read_cubin
 
 SM_90 = (
     (b"\x7fELF\x02\x01" + bytes(10), 2, 190, 1, 0x5A055A),

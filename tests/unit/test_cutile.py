@@ -13,7 +13,7 @@ from support import ROOT, in_cuda13
 
 from gemmrepro import registry
 from gemmrepro.build import compile as build
-from gemmrepro.build import cuobjdump, cutile, cutile_export, fatbin, sass
+from gemmrepro.build import cutile, cutile_export, sass, toolkit
 from gemmrepro.build.key import build_key
 from gemmrepro.build.record import MachineCode, Usage
 from gemmrepro.build.toolkit import Toolkit
@@ -184,7 +184,7 @@ def test_cubins_are_packed_as_they_are_and_nothing_is_kept_for_newer_gpus(tmp_pa
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     images = {arch: tmp_path / f"sm_{arch}.cubin" for arch in ("80", "90")}
-    assert fatbin.assemble(images, tmp_path / "kernel.fatbin") == ""
+    assert toolkit.assemble(images, tmp_path / "kernel.fatbin") == ""
     (packed,) = (tmp_path / "calls").read_text().splitlines()
     assert "kind=elf,sm=80" in packed and "kind=elf,sm=90" in packed and "kind=ptx" not in packed
 
@@ -232,8 +232,8 @@ def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
             spill_load_bytes=25,
         )
     }
-    assert cuobjdump.parse_blocks(ELF, "other") == {}
-    assert cuobjdump.local_bytes("STG.E.128", "STL") == 0
+    assert sass.parse_blocks(ELF, "other") == {}
+    assert sass.local_bytes("STG.E.128", "STL") == 0
 
 
 def checks(kernel, record):
@@ -340,7 +340,7 @@ def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_
 
 def test_a_published_figure_is_that_of_the_kernels_own_type():
     from gemmrepro.judge.published import published_rows
-    from gemmrepro.paper.table import published_of
+    from gemmrepro.paper.family import published_of
 
     rows = [row for row in published_rows() if row["article"] == "cutile" and row["n"] == 4096]
     found = {

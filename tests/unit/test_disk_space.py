@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gemmrepro.errors import UserError
-from gemmrepro.host import disk_space
+from gemmrepro.host import places
 
 REAL = os.statvfs
 
@@ -32,8 +32,8 @@ def left(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 def test_a_disk_with_space_is_not_mentioned(left, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     left(10**6)
-    disk_space.check()
-    assert list(disk_space.full_disks()) == []
+    places.check_disks()
+    assert list(places.full_disks()) == []
 
 
 @pytest.mark.parametrize("blocks", [0, 3])
@@ -42,15 +42,15 @@ def test_a_full_disk_is_named_once(left, tmp_path, monkeypatch, capsys, blocks):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     left(blocks)
     with pytest.raises(UserError, match=f"the disk that holds {tmp_path} is full .* run the same command again"):
-        disk_space.check()
-    assert len(list(disk_space.full_disks())) == 1
-    disk_space.say_what_is_full()
+        places.check_disks()
+    assert len(list(places.full_disks())) == 1
+    places.say_what_is_full()
     assert capsys.readouterr().err.startswith(f"gemmrepro: the disk that holds {tmp_path} is full")
 
 
 def test_a_run_begins_with_more_than_a_failed_one_needs(left, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     left(2000)
-    assert list(disk_space.full_disks()) == []
+    assert list(places.full_disks()) == []
     with pytest.raises(UserError):
-        disk_space.check()
+        places.check_disks()

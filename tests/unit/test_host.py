@@ -9,10 +9,8 @@ import pytest
 
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import slots
-from gemmrepro.host import target
-from gemmrepro.host.gpu_probe import HostGpu, find_gpus
-from gemmrepro.host.places import check_encoding
-from gemmrepro.host.target import VARIABLE
+from gemmrepro.host import places
+from gemmrepro.host.places import VARIABLE, HostGpu, check_encoding, find_gpus
 
 GPU = HostGpu("NVIDIA H200", 90, "GPU-1")
 
@@ -42,7 +40,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "dev").mkdir()
     (tmp_path / "dev/nvidiactl").touch()
-    monkeypatch.setattr(target, "find_gpus", partial(find_gpus, dev=tmp_path / "dev", machine="x86_64"))
+    monkeypatch.setattr(places, "find_gpus", partial(find_gpus, dev=tmp_path / "dev", machine="x86_64"))
 
     def answers(text: str, code: int = 0, slices: str = "") -> None:
         program = tmp_path / "nvidia-smi"
@@ -54,7 +52,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def found(visible: str | None) -> tuple[list[str], str]:
-    gpus, why_not = target.find_gpus({} if visible is None else {slots.VISIBLE: visible})
+    gpus, why_not = places.find_gpus({} if visible is None else {slots.VISIBLE: visible})
     return [gpu.uuid for gpu in gpus], why_not
 
 
@@ -69,12 +67,12 @@ def found(visible: str | None) -> tuple[list[str], str]:
     ],
 )
 def test_measure_resolves(wanted, gpu, resolved):
-    assert target.resolve_measure(wanted, gpu, "nvidia-smi is not on PATH") == resolved
+    assert places.resolve_measure(wanted, gpu, "nvidia-smi is not on PATH") == resolved
 
 
 def test_live_without_gpu_names_the_reason_and_the_way_out():
     with pytest.raises(UserError, match=r"nvidia-smi is not on PATH.*auto or recorded.*compute nodes"):
-        target.resolve_measure("live", None, "nvidia-smi is not on PATH")
+        places.resolve_measure("live", None, "nvidia-smi is not on PATH")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +124,7 @@ def test_the_first_supported_model_is_measured_and_the_rest_is_named(code, listi
 def test_a_slice_belongs_to_the_card_that_is_cut(visible, uuids, driver):
     driver(line(T4, "7.5", "GPU-0a") + line("NVIDIA A100", "8.0", "GPU-1a"), slices=SLICES)
     assert found(visible)[0] == uuids
-    assert all(gpu.name == "NVIDIA A100" for gpu in target.find_gpus({slots.VISIBLE: visible})[0])
+    assert all(gpu.name == "NVIDIA A100" for gpu in places.find_gpus({slots.VISIBLE: visible})[0])
 
 
 @pytest.mark.parametrize(
@@ -153,14 +151,14 @@ def test_no_usable_gpu_is_said_in_one_line_and_refused_where_one_is_asked_for(
     gpus, why_not = found(visible)
     assert gpus == [] and reason in why_not
     environ = {} if visible is None else {slots.VISIBLE: visible}
-    assert target.resolve({"measure": "auto"}, environ, main=True).measure == "recorded"
+    assert places.resolve({"measure": "auto"}, environ, main=True).measure == "recorded"
     said = capsys.readouterr().err
     assert said == f"gemmrepro: measuring nothing: {why_not}; the recordings stand in\n"
-    target.resolve({"measure": "auto"}, environ, main=False)
-    target.resolve({"measure": "recorded"}, {}, main=True)
+    places.resolve({"measure": "auto"}, environ, main=False)
+    places.resolve({"measure": "recorded"}, {}, main=True)
     assert capsys.readouterr().err == "", "jobs say it no more"
     with pytest.raises(UserError, match="measure: live needs a usable NVIDIA GPU"):
-        target.resolve({"measure": "live"}, dict.fromkeys(environ, visible), main=True)
+        places.resolve({"measure": "live"}, dict.fromkeys(environ, visible), main=True)
 
 
 @pytest.mark.parametrize(
@@ -189,34 +187,34 @@ def test_the_host_must_have_a_device_and_be_one_that_images_are_for(
 def test_what_is_left_out_is_said_once(driver, capsys):
     driver(MIXED)
     environ: dict[str, str] = {}
-    planned = target.resolve({"measure": "auto"}, environ, main=True)
+    planned = places.resolve({"measure": "auto"}, environ, main=True)
     assert planned.slots == 4
     assert capsys.readouterr().err.startswith(f"gemmrepro: measuring on 2 x {A6000}; not used: {T4} has compute")
-    target.resolve({"measure": "auto"}, environ, main=False)
+    places.resolve({"measure": "auto"}, environ, main=False)
     assert capsys.readouterr().err == ""
 
 
 def test_jobs_take_the_target_of_the_run_wherever_they_run(driver):
     """Planned without a GPU, run beside one; and the reverse."""
     environ: dict[str, str] = {}
-    planned = target.resolve({"measure": "auto"}, environ, main=True)
-    assert planned == target.Target("recorded", None, "nvidia-smi is not on PATH", 1)
+    planned = places.resolve({"measure": "auto"}, environ, main=True)
+    assert planned == places.Target("recorded", None, "nvidia-smi is not on PATH", 1)
     driver(FOUR)
-    assert target.resolve({"measure": "auto"}, environ, main=False) == planned
-    live = target.resolve({"measure": "auto"}, environ, main=True)
+    assert places.resolve({"measure": "auto"}, environ, main=False) == planned
+    live = places.resolve({"measure": "auto"}, environ, main=True)
     assert (live.measure, live.gpu, live.slots) == ("live", HostGpu("NVIDIA H200", 90, "GPU-0a"), 8)
     driver("", 1)
-    assert target.resolve({"measure": "auto"}, environ, main=False) == live
-    assert target.resolve({"measure": "auto"}, {}, main=False).measure == "recorded"  # nothing was handed on
+    assert places.resolve({"measure": "auto"}, environ, main=False) == live
+    assert places.resolve({"measure": "auto"}, {}, main=False).measure == "recorded"  # nothing was handed on
 
 
 @pytest.mark.parametrize("measure", ["auto", "live"])
 def test_a_login_node_plans_for_the_configured_gpu(measure, driver):
     environ: dict[str, str] = {}
-    planned = target.resolve({"measure": measure, "gpu": CLUSTER}, environ, main=True)
+    planned = places.resolve({"measure": measure, "gpu": CLUSTER}, environ, main=True)
     assert (planned.measure, planned.gpu) == ("live", HostGpu("NVIDIA A100", 80))
     assert environ[slots.EXPECTED] == "NVIDIA A100"
-    target.resolve({"measure": "auto", "gpu": None}, environ, main=True)
+    places.resolve({"measure": "auto", "gpu": None}, environ, main=True)
     assert slots.EXPECTED not in environ
 
 

@@ -18,10 +18,10 @@ import gemmrepro
 from gemmrepro.core import locks
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host import bases, builders, cleaning, containers, images, inventory, recipes, sif
+from gemmrepro.host import builders, containers, images, inventory, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
 from gemmrepro.host.containers import container_environment
-from gemmrepro.host.sources import LOCK
+from gemmrepro.host.recipes import LOCK
 from gemmrepro.host.workspace import DiskFull, NoNetwork, Workspace, remove_tree, run, workspace
 
 RECIPES = sorted((ROOT / "docker").glob("*.Dockerfile"))
@@ -267,7 +267,7 @@ class TestRecipe:
     @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
     def test_ours_are_read(self, path):
         recipe = recipes.read_recipe(path)
-        assert bases.base_tar(recipe.base, Path()) is not None, "the base can be made where no registry answers"
+        assert builders.base_tar(recipe.base, Path()) is not None, "the base can be made where no registry answers"
         # An image of Debian's packages alone has no lock of Python's.
         python = () if path.stem == "torchcpu" else (f"envs/requirements/{path.stem}.txt",)
         assert recipe.copies == ("docker/apt-locked", LOCK, *python)
@@ -327,8 +327,8 @@ class TestRecipe:
         assert recipes.requirements_sha256(recipe, tmp_path) == before
 
     def test_only_debian_can_be_made_without_a_registry(self, tmp_path):
-        assert bases.base_tar("ubuntu:24.04", tmp_path) is None
-        assert bases.base_tar("mirror.example/library/debian:13.1", tmp_path) == tmp_path / ".base-trixie.tar"
+        assert builders.base_tar("ubuntu:24.04", tmp_path) is None
+        assert builders.base_tar("mirror.example/library/debian:13.1", tmp_path) == tmp_path / ".base-trixie.tar"
 
 
 class TestBase:
@@ -336,7 +336,7 @@ class TestBase:
         settings = ('Acquire::http::Proxy "http://proxy:3128/";', 'Acquire::Retries "3";', 'APT::Architecture "amd64";')
         program(tmp_path, "apt-config", "\n".join(f"echo '{setting}'" for setting in settings))
         monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-        assert bases.apt_options() == [f"--aptopt={setting}" for setting in settings[:2]]
+        assert builders.apt_options() == [f"--aptopt={setting}" for setting in settings[:2]]
 
 
 class TestLocks:
@@ -420,12 +420,12 @@ class TestCleaning:
         packaged.touch()
         os.utime(packaged, (1000, 1000))
         written.touch()
-        cleaning.clean(tmp_path, started)
+        sif.clean(tmp_path, started)
         left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
-        assert left == {*cleaning.OF_THE_HOST, "packaged.py", "written.py"}
+        assert left == {*sif.OF_THE_HOST, "packaged.py", "written.py"}
         assert (tmp_path / "etc/hostname").read_text() == (tmp_path / "etc/resolv.conf").read_text() == ""
         assert packaged.stat().st_mtime == 1000
-        assert written.stat().st_mtime == tmp_path.stat().st_mtime == cleaning.EPOCH
+        assert written.stat().st_mtime == tmp_path.stat().st_mtime == sif.EPOCH
 
 
 class TestBaseFromMmdebstrap:
@@ -452,7 +452,7 @@ rm -r "$last.d"
         program(tmp_path / "bin", "mmdebstrap", self.MMDEBSTRAP)
         monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
         with workspace(tmp_path / "work", "x", {**os.environ, "CALLS": str(tmp_path / "calls")}) as work:
-            tar = bases.make_base(image, tmp_path, work)
+            tar = builders.make_base(image, tmp_path, work)
             keys = work.short / "keys/usr/share/keyrings"
         calls = (tmp_path / "calls").read_text().splitlines()
         assert calls == [
@@ -470,7 +470,7 @@ rm -r "$last.d"
             workspace(tmp_path / "work", "x", os.environ) as work,
             pytest.raises(UserError, match=r"variant=minbase(.|\n)*this one failed"),
         ):
-            bases.make_base("debian:12-slim", tmp_path, work)
+            builders.make_base("debian:12-slim", tmp_path, work)
 
 
 class TestRun:

@@ -16,7 +16,7 @@ from gemmrepro.build import cutile, cutile_export
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, dlpack, lock
-from gemmrepro.host.gpu_probe import find_gpus
+from gemmrepro.host.places import find_gpus
 from gemmrepro.measure import just_in_time
 from gemmrepro.measure.just_in_time import Verdict
 from gemmrepro.operands import Operands

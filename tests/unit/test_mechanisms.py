@@ -8,8 +8,7 @@ from functools import cache
 from gemmrepro import registry
 from gemmrepro.judge import claims
 from gemmrepro.judge.rules import CONSISTENT, NOT, PARTLY, REPRODUCED
-from gemmrepro.paper.claims import ClaimView
-from gemmrepro.paper.references import Mechanism, explained, mechanisms
+from gemmrepro.paper.claims import ClaimView, Mechanism, explained, mechanisms
 
 
 @cache

@@ -14,8 +14,7 @@ from support import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host import nix_sources
 from gemmrepro.host.nix_sources import IMAGES, LOCKS
-from gemmrepro.host.recipes import debian_packages, read_recipe
-from gemmrepro.host.sources import RELOCK, SOURCES, Environment, Sources
+from gemmrepro.host.recipes import RELOCK, SOURCES, Environment, Sources, debian_packages, read_recipe
 
 LOCKED = Sources.read()
 FLAKE = (ROOT / "flake.nix").read_text()

@@ -9,8 +9,8 @@ import jinja2
 import pytest
 
 from gemmrepro.errors import UserError
+from gemmrepro.paper.bundle import LOADER, PAPER, PLACE, policy, secured, tidy
 from gemmrepro.paper.inputs import TEMPLATES
-from gemmrepro.paper.policy import LOADER, PAPER, PLACE, policy, secured, tidy
 
 
 def allowed(page: str, name: str) -> list[str]:

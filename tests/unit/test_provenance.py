@@ -7,9 +7,8 @@ import pytest
 
 from gemmrepro.experiments.results import Results
 from gemmrepro.measure.rows import Measurements
-from gemmrepro.paper.claims import experiment_row_anchor
-from gemmrepro.paper.provenance import ShownRows
-from gemmrepro.paper.rows import row_anchor
+from gemmrepro.paper.inputs import ShownRows
+from gemmrepro.paper.text import experiment_row_anchor, row_anchor
 
 ROWS = [
     ("ladder.naive", "cuda13", 1024, 1.5, "current"),

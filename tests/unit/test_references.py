@@ -9,8 +9,8 @@ import pytest
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 from gemmrepro.judge.published import published_rows
+from gemmrepro.paper.claims import references
 from gemmrepro.paper.inputs import TEMPLATES
-from gemmrepro.paper.references import references
 
 CITED = re.compile(r"cite\(([^)]*)\)")
 

@@ -14,7 +14,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from gemmrepro.errors import UserError
 from gemmrepro.host import inventory, sbom
 from gemmrepro.host.inventory import Entry
-from gemmrepro.host.package_hashes import PackageHashes
+from gemmrepro.host.recipes import PackageHashes
 
 DEP5 = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Files: *

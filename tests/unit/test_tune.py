@@ -17,12 +17,11 @@ from gemmrepro.build import key, nvcc
 from gemmrepro.core import journal, paths
 from gemmrepro.errors import UserError
 from gemmrepro.gates import gemm
-from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.gate import Judged
+from gemmrepro.gates.gate import Judged, Verdict
 from gemmrepro.gpu import baselines, device, loaded, lock
 from gemmrepro.measure.prepare import Check
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Kernel, Launch, Tunable, tuning
+from gemmrepro.registry import Kernel, Launch, Tunable, families
 from gemmrepro.registry.keys import compiled
 from gemmrepro.tune import bench as benches
 from gemmrepro.tune import candidates, findings, stage, supervision
@@ -72,7 +71,7 @@ def tunable(tmp_path, monkeypatch) -> Tunable:
         lambda params: kernel_of(params, source),
     )
     monkeypatch.setattr(paths, "KERNELS_DIR", source.parent)
-    monkeypatch.setattr(tuning, "tunables", lambda family=None: (made,))
+    monkeypatch.setattr(families, "tunables", lambda family=None: (made,))
     return made
 
 

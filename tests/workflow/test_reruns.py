@@ -19,8 +19,8 @@ from support import copy_sources, snakemake
 from gemmrepro import experiments, registry
 from gemmrepro.core import names
 from gemmrepro.core.paths import RECORDINGS
+from gemmrepro.host.recipes import LOCK
 from gemmrepro.host.sif import HEADER
-from gemmrepro.host.sources import LOCK
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.registry import Kernel
 

@@ -19,9 +19,9 @@ from cyclonedx.validation.json import JsonStrictValidator
 from support import ROOT, call, snakemake
 
 from gemmrepro.core.machine import git_commit
-from gemmrepro.host.bases import apt_options
+from gemmrepro.host.builders import apt_options
 from gemmrepro.host.containers import container_environment, make_caches
-from gemmrepro.host.sources import Sources
+from gemmrepro.host.recipes import Sources
 
 pytestmark = pytest.mark.containers
 

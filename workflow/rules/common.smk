@@ -26,20 +26,16 @@ if not isinstance(workflow.current_basedir, os.PathLike):
 LIBRARY = str(Path(workflow.current_basedir).parent)
 sys.path.insert(0, LIBRARY)
 
-import gemmrepro.host.config
-import gemmrepro.host.config_files
-import gemmrepro.host.disk_space
-import gemmrepro.host.killed_runs
-import gemmrepro.host.target
 from gemmrepro import experiments, registry
-from gemmrepro.build.cached import CACHE, OF_COMPILER
+from gemmrepro.build.cache import CACHE, OF_COMPILER
 from gemmrepro.core import dependencies, machine, trees
 from gemmrepro.core.names import REFERENCE, TOOLKITS
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import tables
-from gemmrepro.gates.keys import protocol
+from gemmrepro.experiments import paper_figures, tables
+from gemmrepro.gates.operations import protocol
 from gemmrepro.gpu.device import drop_switches
-from gemmrepro.host import places, requested
+from gemmrepro.host import command_line, killed_runs, places
+from gemmrepro.host.config import check as check_configuration
 from gemmrepro.host.containers import (
     build_cache,
     container_environment,
@@ -47,10 +43,8 @@ from gemmrepro.host.containers import (
     in_containers,
     use_apptainer,
 )
-from gemmrepro.host.contents import contents
-from gemmrepro.host.sources import Sources
-from gemmrepro.experiments import paper_figures
-from gemmrepro.host.plan import Plan, checked_out, relative
+from gemmrepro.host.recipes import Sources
+from gemmrepro.host.plan import Plan, checked_out, contents, relative
 from gemmrepro.measure.recording import CEILINGS, FILES, GATES, MANIFEST, RUN, SANITIZERS, SUMMARY
 from gemmrepro.measure.regimes import FILES as REGIME_FILES
 from gemmrepro.registry import keys
@@ -66,8 +60,8 @@ OWN = Path(workflow.main_snakefile).resolve().parent == Path(LIBRARY).parent
 try:
     places.check_encoding()
     if OWN and workflow.is_main_process:
-        gemmrepro.host.disk_space.check()
-    RUN = gemmrepro.host.killed_runs.Run() if OWN and workflow.is_main_process else None
+        places.check_disks()
+    RUN = killed_runs.Run() if OWN and workflow.is_main_process else None
 except UserError as error:
     stop(error)
 
@@ -79,16 +73,14 @@ try:
         raise UserError("--cores 0 leaves no core to any job; give 1 or more.")
     if CONTAINERS:
         places.check_machine()
-    gemmrepro.host.config_files.settle(
-        config, workflow.config_settings.config, workflow.config_settings.overwrite_config
-    )
-    gemmrepro.host.config.check(config, files=workflow.configfiles if OWN else [])
+    command_line.settle(config, workflow.config_settings.config, workflow.config_settings.overwrite_config)
+    check_configuration(config, files=workflow.configfiles if OWN else [])
     BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
     places.check_paths(CONTAINERS, bound=[Path(BUILD_CACHE[CACHE])])
     # The registry reads it, here and in every job.
     os.environ.update(GEMMREPRO_TUNED=config["tuned_gpu"])
-    TARGET = gemmrepro.host.target.resolve(config, os.environ, workflow.is_main_process, CONTAINERS)
-    ONLY = requested.only(sys.argv[1:], os.environ, workflow.is_main_process)
+    TARGET = places.resolve(config, os.environ, workflow.is_main_process, CONTAINERS)
+    ONLY = command_line.only(sys.argv[1:], os.environ, workflow.is_main_process)
     for name in sorted(ONLY):
         registry.kernel(name)
     PLAN = Plan(config, TARGET.measure, TARGET.gpu, ONLY)
@@ -108,7 +100,7 @@ def check_targets():
     made = [re.sub(r"\{family\b[^}]*\}", "{family}", str(path)) for rule in workflow.rules for path in rule.output]
     names = [pattern.replace("{family}", family) for pattern in dict.fromkeys(made) for family in FAMILIES]
     try:
-        requested.check_targets(
+        command_line.check_targets(
             sys.argv[1:],
             [*(rule.name for rule in workflow.rules), *dict.fromkeys(names)],
             lambda path: any(rule.is_producer(path) for rule in workflow.rules),
@@ -140,7 +132,7 @@ if CONTAINERS:
     # Images have the locale C alone: in every job bash would warn of the user's. Snakemake itself may lie on the user's
     # PYTHONPATH, which they must not see.
     os.environ.update({"LC_ALL": "C.UTF-8"} | in_containers({"PYTHONPATH": LIBRARY}))
-os.environ.update(BUILD_CACHE | {requested.ONLY: ",".join(sorted(PLAN.only))})
+os.environ.update(BUILD_CACHE | {command_line.ONLY: ",".join(sorted(PLAN.only))})
 # No image has git: what is measured in one is told its commit.
 if workflow.is_main_process and (commit := machine.git_commit()):
     os.environ.update(GEMMREPRO_COMMIT=commit)
@@ -155,11 +147,11 @@ onstart:
     if RUN:
         RUN.start()
         # Not `onerror`, which Snakemake leaves out where a record of its own does not fit the disk.
-        atexit.register(gemmrepro.host.disk_space.say_what_is_full)
+        atexit.register(places.say_what_is_full)
 
 
 onsuccess:
-    atexit.unregister(gemmrepro.host.disk_space.say_what_is_full)
+    atexit.unregister(places.say_what_is_full)
 
 
 # Above any build's.

@@ -18,3 +18,8 @@ PUBLISHED_CSV = KERNELS_DIR / "published.csv"
 
 RECORDINGS = ROOT / "reports" / "recorded"
 """Committed measurements, one folder per GPU."""
+
+
+def shown(path: Path) -> str:
+    """`path` for records and messages: relative to the repository's root, or only its name if it is outside."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name

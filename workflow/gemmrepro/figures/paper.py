@@ -40,9 +40,8 @@ from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.rules import DECIDED
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import cubes, row_key, select
-from gemmrepro.paper.accuracy import Accuracies
 from gemmrepro.paper.claims import ClaimView
-from gemmrepro.paper.regimes import Entry, RegimeLine, regime_lines
+from gemmrepro.paper.regimes import Accuracies, Entry, RegimeLine, regime_lines
 from gemmrepro.registry import ladders
 
 HOLDS = {

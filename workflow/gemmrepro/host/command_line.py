@@ -1,16 +1,102 @@
-"""Mistakes in Snakemake's command line that it answers with a traceback, before it reads the Snakefile.
+"""What the user gave: configuration files, settings on the command line, and targets.
 
-python -m gemmrepro.host.command_line ARGUMENT...      one line on stderr and exit code 1 for the first mistake
+    python -m gemmrepro.host.command_line ARGUMENT...
+
+checks a command line of Snakemake's for mistakes that Snakemake answers with a traceback, before it reads the
+Snakefile: one line on stderr and exit code 1 for the first.
 """
 
 from __future__ import annotations
 
+import contextlib
+import difflib
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import yaml
+
+from gemmrepro.core import schemas
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.host import config_files
+
+
+def read(path: Path) -> None:
+    """Raises UserError, with the file's name, unless `path` holds keys with values in YAML or JSON."""
+    try:
+        document = schemas.parse_yaml(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"the configuration file {path} cannot be read ({error.strerror}); correct its name.") from None
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
+        why = " ".join(str(error).split()).replace('in "<unicode string>", ', "")
+        raise UserError(f"the configuration file {path} is not YAML or JSON: {why}.") from None
+    if not isinstance(document, dict):
+        raise UserError(f"the configuration file {path} has no keys with values; config/config.yaml describes them.")
+
+
+def settle(config: dict[str, Any], told: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Make what the user gave whole, before it is checked.
+
+    Snakemake leaves as text what is inside mappings and lists of --config; it is read as in a file. Sizes at which the
+    shipped configuration reads counters are left out where they are no longer timed.
+
+    Args:
+        config: the whole configuration, changed in place.
+        told: what --config gave.
+        given: what --configfile and --config gave.
+    """
+    config.update({key: _typed(config[key], value) for key, value in told.items() if not isinstance(value, str)})
+    with contextlib.suppress(AttributeError, KeyError, TypeError):  # what is no mapping is refused by the check
+        sizes, counters = config["sweep"]["sizes"], config["sweep"]["counters"]
+        for family in given["sweep"]["sizes"].keys() - (given["sweep"].get("counters") or {}).keys():
+            counters[family] = [size for size in counters.get(family, ()) if size in sizes[family]]
+
+
+def _typed(value: Any, given: Any) -> Any:
+    """`value` with its texts that are in `given`, too, as YAML has them; text that is no number or constant stays."""
+    if isinstance(given, Mapping) and isinstance(value, Mapping):
+        return {**value, **{key: _typed(value[key], inner) for key, inner in given.items()}}
+    if isinstance(given, list) and isinstance(value, list):
+        return [_typed(*pair) for pair in zip(value, given, strict=True)]
+    if isinstance(given, str):
+        with contextlib.suppress(yaml.YAMLError):
+            read = schemas.parse_yaml(given)
+            return value if isinstance(read, (dict, list)) else read
+    return value
+
+
+def repeated_keys(path: Path) -> Iterator[str]:
+    """A sentence for every key that a mapping of the file has twice, with its line.
+
+    A file that is missing or not YAML has none: Snakemake refuses it when it reads it.
+    """
+    try:
+        document = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return
+    if document is not None:
+        yield from _repeated(document, (), path.name, set())
+
+
+def _repeated(node: yaml.Node, place: tuple[str, ...], name: str, seen: set[int]) -> Iterator[str]:
+    if id(node) in seen:  # an alias, which may stand inside its own anchor
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.SequenceNode):
+        for index, item in enumerate(node.value):
+            yield from _repeated(item, (*place, str(index)), name, seen)
+    if not isinstance(node, yaml.MappingNode):
+        return
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        here = (*place, str(key.value))
+        if key.value in lines:
+            yield f"{'.'.join(here)} is in {name} twice, in lines {lines[key.value]} and {line}; delete one"
+        lines[str(key.value)] = line
+        yield from _repeated(value, here, name, seen)
+
 
 CONFIG = Path("config/config.yaml")
 _QUIET = ("all", "host", "progress", "reason", "rules")
@@ -20,7 +106,7 @@ _BEFORE = "put targets before the options, or after --"
 def check(arguments: Sequence[str]) -> None:
     """Raises UserError for a configuration file that cannot be read, and for a target that an option takes."""
     if CONFIG.parent.is_dir():
-        config_files.read(CONFIG)
+        read(CONFIG)
     option = ""
     for word in arguments:
         if word == "--":
@@ -32,7 +118,7 @@ def check(arguments: Sequence[str]) -> None:
         if option in ("--configfile", "--configfiles"):
             if not Path(word).suffix and not Path(word).exists():
                 raise UserError(f"{option} takes {word!r} for a file; {_BEFORE}.")
-            config_files.read(Path(word))
+            read(Path(word))
         elif option in ("--config", "-C") and "=" not in word:
             raise UserError(f"{option} takes {word!r} for a setting, which is key=value; {_BEFORE}.")
         elif option in ("--quiet", "-q") and word not in _QUIET:
@@ -45,3 +131,61 @@ def main() -> None:
 
 if __name__ == "__main__":
     run_stage(main)
+
+
+ONLY = "GEMMREPRO_ONLY"
+"""Environment variable that hands the choice on to the jobs of a run, which read the Snakefile again."""
+
+_FILE = re.compile(r"results/(?:build/\w+|gates(?:/numeric)?)/(?P<kernel>\w+\.\w+)\.(?:json|fatbin|sass)")
+
+
+def only(arguments: Sequence[str], environ: Mapping[str, str], main: bool) -> frozenset[str]:
+    """The kernels whose builds or gates alone are asked for; empty if all may be needed.
+
+    Args:
+        arguments: those of Snakemake's command line.
+        environ: the process's environment.
+        main: whether this is the process that the user started; a job's takes what it was handed.
+    """
+    if not main and ONLY in environ:
+        return frozenset(filter(None, environ[ONLY].split(",")))
+    if not any(_FILE.fullmatch(argument) for argument in arguments):
+        return frozenset()
+    return named_by(_targets(arguments))
+
+
+def named_by(targets: Iterable[str]) -> frozenset[str]:
+    """The kernels that targets name; empty unless each target is a build or a gate of one kernel."""
+    matches = [_FILE.fullmatch(target) for target in targets]
+    return frozenset(match["kernel"] for match in matches if match) if all(matches) else frozenset()
+
+
+def check_targets(arguments: Sequence[str], names: Iterable[str], makes: Callable[[str], bool]) -> None:
+    """Check the targets on Snakemake's command line.
+
+    Args:
+        arguments: those of Snakemake's command line.
+        names: the rules, and the files that they make, as far as they can be listed.
+        makes: whether a rule makes a file.
+
+    Raises:
+        UserError: a target is none of them and no file; names the nearest.
+    """
+    known = list(names)
+    for target in _targets(arguments):
+        if target in known or makes(target) or Path(target).exists():
+            continue
+        near = difflib.get_close_matches(target, known, n=1)
+        ask = f"did you mean {near[0]}?" if near else "the README lists the targets, and --list-rules the rules."
+        raise UserError(f"there is no target {target!r}; {ask}")
+
+
+def _targets(arguments: Sequence[str]) -> list[str]:
+    """The targets on Snakemake's command line, as Snakemake reads it."""
+    from snakemake.cli import get_argument_parser
+
+    try:
+        known, _ = get_argument_parser().parse_known_args(list(arguments))
+    except SystemExit:  # it was started by something else than its own command
+        return []
+    return [str(target) for target in known.targets]

@@ -10,7 +10,7 @@ from gemmrepro import experiments, operations, registry
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.architectures import COMPILED
 from gemmrepro.errors import UserError
-from gemmrepro.host import config_files
+from gemmrepro.host import command_line
 
 if TYPE_CHECKING:
     import jsonschema
@@ -38,7 +38,7 @@ def check(config: Mapping[str, Any], files: Sequence[Path | str] = ()) -> None:
     Raises:
         UserError: names every wrong key and what to write instead, in one line.
     """
-    problems = [problem for file in files for problem in config_files.repeated_keys(Path(file))]
+    problems = [problem for file in files for problem in command_line.repeated_keys(Path(file))]
     violations = schemas.errors(config, "config.schema.yaml", whole_numbers=True)
     problems += sorted(_sentence(violation) for violation in violations)
     if not problems:

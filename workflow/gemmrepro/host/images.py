@@ -20,13 +20,10 @@ from gemmrepro import __version__
 from gemmrepro.core.files import write_json
 from gemmrepro.core.machine import git_commit
 from gemmrepro.errors import run_stage
-from gemmrepro.host.bases import provide_base
-from gemmrepro.host.builders import find_builder, mounts_containers
+from gemmrepro.host.builders import find_builder, mounts_containers, provide_base
 from gemmrepro.host.containers import apptainer_version, container_environment, find_apptainer, make_caches
-from gemmrepro.host.recipes import Packages, Recipe, lock_record, locked_as, read_recipe, requirements_sha256
-from gemmrepro.host.rootfs import build_and_unpack, build_in_place
-from gemmrepro.host.sif import LZ4, ZSTD, folder_to_sif, list_packages, wrap
-from gemmrepro.host.sources import Sources
+from gemmrepro.host.recipes import Packages, Recipe, Sources, lock_record, locked_as, read_recipe, requirements_sha256
+from gemmrepro.host.sif import LZ4, ZSTD, build_and_unpack, build_in_place, folder_to_sif, list_packages, wrap
 from gemmrepro.host.workspace import DiskFull, Workspace, remove_tree, workspace
 
 STARTED_OFTEN = ("report",)

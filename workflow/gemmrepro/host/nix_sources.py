@@ -26,9 +26,16 @@ from urllib.parse import unquote
 from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.host.package_hashes import packages_apart
-from gemmrepro.host.recipes import debian_packages, read_recipe
-from gemmrepro.host.sources import RELOCK, SNAPSHOT, SOURCES, Environment, Sources
+from gemmrepro.host.recipes import (
+    RELOCK,
+    SNAPSHOT,
+    SOURCES,
+    Environment,
+    Sources,
+    debian_packages,
+    packages_apart,
+    read_recipe,
+)
 
 SUITE = "bookworm"
 """The Debian release of most environments (12)."""

@@ -1,4 +1,4 @@
-"""Where a run may be: the machine, its encoding, the paths of its folders, and the folders of its caches."""
+"""The machine that a run is on: its processor, encoding, paths and disks, its GPUs, and what is measured there."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ import json
 import locale
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from gemmrepro.core.names import LEAST_CAPABILITY, LEAST_DRIVER
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host.containers import CACHES, make_caches
+from gemmrepro.gpu.slots import EXPECTED, VISIBLE, HostGpu, listed, usable
+from gemmrepro.host.containers import CACHES, WSL, make_caches
 
 
 def check_machine(machine: str | None = None) -> None:
@@ -80,3 +88,219 @@ def check_caches(environ: Mapping[str, str]) -> None:
             raise UserError(
                 f"{name}: the folder {environ[name]} cannot be written ({why}); name one that you may write to."
             )
+
+
+WRITTEN = (".snakemake", "results", "resources", "reports")
+"""The folders that a run writes to, besides the one for temporary files."""
+
+NEEDED = 16e6
+"""Bytes without which a run cannot begin: Snakemake's records and its log take as many."""
+
+FULL = 1e6
+"""Bytes of free space at which a disk counts as full once a job has failed."""
+
+
+def check_disks(folders: Sequence[str] = WRITTEN) -> None:
+    """Raises UserError if a disk is too full to begin."""
+    for sentence in full_disks(NEEDED, folders):
+        raise UserError(sentence)
+
+
+def say_what_is_full() -> None:
+    """Print a line for each full disk, after a run that failed."""
+    for sentence in full_disks():
+        print(f"gemmrepro: {sentence}", file=sys.stderr)
+
+
+def full_disks(least: float = FULL, folders: Sequence[str] = WRITTEN) -> Iterator[str]:
+    """A sentence for each disk with less than `least` bytes left."""
+    said = set()
+    for name in (*folders, os.environ.get("TMPDIR", "/tmp")):
+        folder = next(path for path in (Path(name).absolute(), *Path(name).absolute().parents) if path.exists())
+        status, device = os.statvfs(folder), folder.stat().st_dev
+        left = status.f_bavail * status.f_frsize
+        if device in said or left >= least:
+            continue
+        said.add(device)
+        yield (
+            f"the disk that holds {folder} is full ({left / 1e6:.1f} MB left); free some space and run the same "
+            "command again: what was finished is kept."
+        )
+
+
+__all__ = ["HostGpu", "find_gpus"]
+
+QUERY = ("--query-gpu=name,compute_cap,uuid,driver_version", "--format=csv,noheader")
+
+LINE = re.compile(r"(?P<name>.+), *(?P<major>\d+)\.(?P<minor>\d), *(?P<uuid>GPU-\S+), *(?P<driver>\d+)[.\d]*")
+"""A GPU in the answer; that of a lost one, and warnings, look otherwise."""
+
+MEASURED_WITH = "cuda13"
+"""The toolkit of the libraries that measure: CuPy and the baselines."""
+
+
+def find_gpus(
+    environ: Mapping[str, str] | None = None,
+    *,
+    containers: bool = False,
+    machine: str = "",
+    dev: Path = Path("/dev"),
+    wsl: Path = WSL,
+) -> tuple[list[HostGpu], str]:
+    """The GPUs that jobs may be spread over, all of one model; and what else is not used and why, or "".
+
+    Of those that ``CUDA_VISIBLE_DEVICES`` leaves they are the first supported one and all others of its model.
+
+    Args:
+        containers: whether jobs run in the images.
+        machine: the host's architecture, by default this one's.
+        dev, wsl: the folders /dev, and of the driver under WSL2.
+    """
+    environ = os.environ if environ is None else environ
+    if shutil.which("nvidia-smi") is None:
+        return [], "nvidia-smi is not on PATH"
+    code, lines = _nvidia_smi(*QUERY)
+    read = [(line, LINE.fullmatch(line)) for line in lines]
+    present = [
+        HostGpu(found["name"], 10 * int(found["major"]) + int(found["minor"]), found["uuid"])
+        for _, found in read
+        if found
+    ]
+    unread = [line for line, found in read if not found]
+    if not present:
+        said = f": {unread[0]}" if unread else ""
+        return [], f"nvidia-smi failed{said}" if code or unread else "nvidia-smi lists no GPU"
+    visible = environ.get(VISIBLE)
+    named = listed(present, visible, _parent)
+    if not named:
+        return [], f"{VISIBLE}={visible} leaves no GPU"
+    chosen = list(usable(named).values())
+    driver = min(int(found["driver"]) for _, found in read if found)
+    problem = _problem(driver, machine or platform.machine(), containers, dev, wsl)
+    if chosen and problem:
+        return [], problem
+    others = [_left_out(gpu, chosen) for gpu in named.values() if gpu not in chosen]
+    return chosen, "; ".join([*dict.fromkeys(others), *(f'nvidia-smi says "{line}"' for line in unread)])
+
+
+def _nvidia_smi(*arguments: str) -> tuple[int, list[str]]:
+    """The exit code and the lines, without blank ones, of nvidia-smi; where it does not end or start, the reason."""
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=60,
+        )
+    except (subprocess.TimeoutExpired, OSError) as error:
+        return 1, [str(error)]
+    return done.returncode, [line.strip() for line in done.stdout.splitlines() if line.strip()]
+
+
+def _parent(slice_uuid: str) -> str | None:
+    """The UUID of the GPU that a MIG slice is a part of, by the slice's old kind of name or by nvidia-smi's list."""
+    if old := re.match(r"MIG-(GPU-[^/]+)/", slice_uuid):
+        return old[1]
+    gpu = None
+    for line in _nvidia_smi("-L")[1]:
+        found = re.search(r"\(UUID: ([^)]+)\)", line)
+        if found and found[1].startswith("GPU-"):
+            gpu = found[1]
+        elif found and found[1].startswith(slice_uuid):
+            return gpu
+    return None
+
+
+def _problem(driver: int, machine: str, containers: bool, dev: Path, wsl: Path) -> str:
+    """Why no GPU can be used here, whichever it is; else ""."""
+    least = LEAST_DRIVER[MEASURED_WITH]
+    if driver < least:
+        return f"its driver, {driver}, is older than {least}, which CUDA {MEASURED_WITH.removeprefix('cuda')} needs"
+    if containers and machine not in ("x86_64", "amd64"):
+        return f"the images are for x86-64, and this host is {machine}"
+    if (dev / "nvidiactl").exists():
+        return ""
+    if not (dev / "dxg").exists():
+        return f"there is neither {dev}/nvidiactl nor, as under WSL2, {dev}/dxg"
+    return "" if (library := wsl / "lib/libdxcore.so").exists() else f"{dev}/dxg needs {library}; update WSL"
+
+
+def _left_out(gpu: HostGpu, chosen: list[HostGpu]) -> str:
+    if gpu.capability < LEAST_CAPABILITY:
+        has, needed = (f"{number // 10}.{number % 10}" for number in (gpu.capability, LEAST_CAPABILITY))
+        return f"{gpu.name} has compute capability {has}, and kernels need {needed}"
+    return f"{gpu.name} is another model than {chosen[0].name}, and one recording holds one model's rows"
+
+
+VARIABLE = "GEMMREPRO_TARGET"
+"""The environment variable that hands a target on to jobs."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a run measures.
+
+    Attributes:
+        measure: ``live`` or ``recorded``.
+        gpu: the GPU that jobs measure on: the configuration's, else this machine's, else None.
+        why_not: why there is none.
+        slots: how many jobs that need a GPU may run side by side on this machine, at least 1: for each GPU here one
+            that uses it and one that starts meanwhile and waits for it (`gpu.slots`).
+    """
+
+    measure: str
+    gpu: HostGpu | None
+    why_not: str
+    slots: int
+
+
+def resolve(
+    config: Mapping[str, Any], environ: MutableMapping[str, str], main: bool, containers: bool = False
+) -> Target:
+    """The target of this run, of which a line says what else is here; changes `environ` so that jobs find the same.
+
+    Args:
+        config: the checked configuration.
+        environ: the process's environment.
+        main: whether this is the process that the user started; a job's takes what it was handed, if anything.
+        containers: whether jobs run in the images.
+
+    Raises:
+        UserError: ``measure: live`` without a usable GPU, here or in the configuration.
+    """
+    if not main and VARIABLE in environ:
+        handed = json.loads(environ[VARIABLE])
+        return Target(**handed | {"gpu": HostGpu(**handed["gpu"]) if handed["gpu"] else None})
+    found, why_not = find_gpus(environ, containers=containers)
+    configured = config.get("gpu")
+    gpu = HostGpu(configured["name"], configured["capability"]) if configured else next(iter(found), None)
+    target = Target(
+        resolve_measure(config["measure"], gpu, why_not), gpu, "" if gpu else why_not, max(1, 2 * len(found))
+    )
+    if config["measure"] == "auto" and target.measure == "recorded":
+        print(f"gemmrepro: measuring nothing: {why_not}; the recordings stand in", file=sys.stderr)
+    elif target.measure == "live" and why_not and not configured:
+        print(f"gemmrepro: measuring on {len(found)} x {found[0].name}; not used: {why_not}", file=sys.stderr)
+    environ[VARIABLE] = json.dumps(asdict(target))
+    environ.pop(EXPECTED, None)
+    if configured:
+        environ[EXPECTED] = configured["name"]
+    return target
+
+
+def resolve_measure(wanted: str, gpu: HostGpu | None, why_not: str) -> str:
+    """Turn ``auto | live | recorded`` into ``live`` or ``recorded``.
+
+    Raises:
+        UserError: ``live`` was asked for and there is no usable GPU.
+    """
+    if wanted == "auto":
+        return "live" if gpu else "recorded"
+    if wanted == "live" and gpu is None:
+        raise UserError(
+            f"measure: live needs a usable NVIDIA GPU, and {why_not}. Mend that, or set measure to auto or recorded; "
+            "to plan for a cluster, set gpu to the one of its compute nodes."
+        )
+    return wanted

@@ -7,23 +7,25 @@ from the checkout.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from gemmrepro import experiments, registry
 from gemmrepro.core.architectures import compiles
 from gemmrepro.core.paths import ROOT
+from gemmrepro.core.trees import source_hash
 from gemmrepro.experiments import Experiment
 from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
 from gemmrepro.host.architectures import run_by
-from gemmrepro.host.gpu_probe import HostGpu
+from gemmrepro.host.places import HostGpu
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.plan import one_of
 from gemmrepro.measure.recording import FILES, MANIFEST, SUMMARY
@@ -454,3 +456,30 @@ def relative(paths: Iterable[Path]) -> list[str]:
 def checked_out(path: str) -> str:
     """A committed file or folder, given relative to the repository's root, as rules name it."""
     return os.path.relpath(ROOT / path)
+
+
+COMMENTED = (".Dockerfile", ".txt")
+"""Endings of files whose lines after a # are comments."""
+
+
+def contents(paths: Iterable[str | Path], *, whole: bool = False) -> str:
+    """16 hex digits that change with what programs read of some files, or with their names.
+
+    Args:
+        whole: count comments in code, which the report shows, too.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
+    hashes = sorted((Path(path).name, _hash(Path(path), whole)) for path in paths)
+    return hashlib.sha256(repr(hashes).encode()).hexdigest()[:16]
+
+
+@cache
+def _hash(path: Path, whole: bool) -> str:
+    if path.suffix in (".cu", ".cuh", ".py") and not whole:
+        return source_hash(path)
+    data = path.read_bytes()
+    if path.suffix in COMMENTED:
+        data = b"\n".join(line for line in data.splitlines() if not line.lstrip().startswith(b"#"))
+    return hashlib.sha256(data).hexdigest()

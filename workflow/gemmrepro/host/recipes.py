@@ -1,19 +1,85 @@
-"""Reads Dockerfiles, and makes the lock: the list of everything that decides an image's content."""
+"""What images hold: Dockerfiles, the lock ``nix/sources.json``, hashes of packages, and the lock of a built image."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
+from gemmrepro.core.files import read_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host.inventory import Entry
-from gemmrepro.host.sources import LOCK
+
+LOCK = "nix/sources.json"
+"""Its path in the repository, as a Dockerfile copies it."""
+
+SOURCES = ROOT / LOCK
+
+SNAPSHOT = "GEMMREPRO_SNAPSHOT"
+"""The variable with the address of a snapshot of Debian, for what its mirrors no longer have."""
+
+RELOCK = "PYTHONPATH=workflow envs/run python -m gemmrepro.host.nix_sources lock"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """The files of one root file system, by name: packages to unpack, and to install with pip.
+
+    Attributes:
+        apart: packages of another release of Debian, of which the recipe takes a few files.
+    """
+
+    debs: tuple[str, ...]
+    python: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The content of ``nix/sources.json``.
+
+    Attributes:
+        date: when Debian's mirrors had these versions, YYYY-MM-DD.
+        seed: name of the seed's package.
+        seed_nar: SHA-256 of a folder with its program, as `nar` writes it.
+        sha256: hash of every file, by file name.
+    """
+
+    date: str
+    seed: str
+    seed_nar: str
+    environments: Mapping[str, Environment]
+    sha256: Mapping[str, str]
+
+    @classmethod
+    def read(cls, path: Path = SOURCES) -> Sources:
+        """Raises UserError if the file is missing or damaged."""
+        try:
+            value = json.loads(path.read_text())
+            environments = {
+                name: Environment(**{kind: tuple(files) for kind, files in environment.items()})
+                for name, environment in value["environments"].items()
+            }
+            return cls(value["date"], value["seed"], value["seed_nar"], environments, value["sha256"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path} cannot be used ({error}); take it from git, or write it anew: {RELOCK}.") from None
+
+    def debian(self, env: str) -> dict[str, str]:
+        """Versions of Debian's packages in an environment, by name; none in one that is not locked."""
+        environment = self.environments.get(env, Environment(()))
+        return dict(unquote(name).split("_")[:2] for name in (*environment.debs, *environment.apart))
+
+    def debian_sha256(self, env: str) -> str:
+        """A hash over what `debian` gives, by which a rule notices a change for its image alone."""
+        return hashlib.sha256(json.dumps(self.debian(env), sort_keys=True).encode()).hexdigest()
+
 
 KEYWORDS = ("ARG", "FROM", "RUN", "COPY", "ENV", "LABEL")
 """The instructions that a recipe may use."""
@@ -150,3 +216,66 @@ def lock_record(
         "os": [each | {"locked": locked.get(each["name"]) == each["version"]} for each in listing(packages.os)],
         "python": listing(packages.python),
     }
+
+
+def normalized(name: str) -> str:
+    """A name of a Python package, by which it is the same in any spelling (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@dataclass(frozen=True)
+class PackageHashes:
+    """Hashes by package.
+
+    Attributes:
+        files: SHA-256 by file name, of packages in any of the images.
+        wheels: of one image's Python packages, (normalized name, version) to SHA-256.
+        allowed: every SHA-256 that the image's lock allows, by (normalized name, version).
+        apart: (name, version) to SHA-256, of packages that the recipe takes from another release.
+    """
+
+    files: Mapping[str, str]
+    wheels: Mapping[tuple[str, str], str]
+    allowed: Mapping[tuple[str, str], tuple[str, ...]]
+    apart: Mapping[tuple[str, str], str]
+
+    @classmethod
+    def of(cls, env: str, root: Path = ROOT) -> PackageHashes:
+        """Those of the image `env`. Raises UserError if nix/sources.json is not JSON."""
+        sources = read_json(root / "nix/sources.json", "the lock of the flake", "take it from git")
+        requirements, recipe = root / f"envs/requirements/{env}.txt", root / f"docker/{env}.Dockerfile"
+        allowed = _allowed(requirements.read_text()) if requirements.is_file() else {}
+        apart = packages_apart(recipe.read_text()) if recipe.is_file() else {}
+        return cls(sources["sha256"], _wheels(sources, env, allowed), allowed, apart)
+
+    def debian(self, name: str, version: str, arch: str) -> str | None:
+        """The hash of a package of Debian's, where this version of it is locked."""
+        file = f"{name}_{quote(version, safe='+~')}_{arch}.deb".replace("%3A", "%3a")
+        return self.files.get(file) or self.apart.get((name, version))
+
+    def python(self, name: str, version: str) -> tuple[str, ...]:
+        """The hash of a Python package's file; all that the lock allows where it is not known which pip took."""
+        package = normalized(name), version
+        return (self.wheels[package],) if package in self.wheels else self.allowed.get(package, ())
+
+
+def _allowed(requirements: str) -> dict[tuple[str, str], tuple[str, ...]]:
+    found = re.findall(r"^([\w.-]+)==([^\s;]+)((?:.*\\\n)*.*)$", requirements, re.MULTILINE)
+    return {(normalized(name), version): tuple(re.findall(r"sha256:(\w{64})", rest)) for name, version, rest in found}
+
+
+def _wheels(
+    sources: Mapping[str, Any], env: str, allowed: Mapping[tuple[str, str], tuple[str, ...]]
+) -> dict[tuple[str, str], str]:
+    """The files that pip chooses in the image, as far as the image's lock still allows them."""
+    files = sources["environments"].get(env, {}).get("python", ())
+    named = {tuple(file.removesuffix(".tar.gz").split("-")[:2]): sources["sha256"][file] for file in files}
+    chosen = {(normalized(name), version): digest for (name, version), digest in named.items()}
+    return {package: digest for package, digest in chosen.items() if digest in allowed.get(package, ())}
+
+
+def packages_apart(recipe: str) -> dict[tuple[str, str], str]:
+    """What a recipe takes from another release: ``ARG X_VERSION``, ``ARG X_SHA256``, ``--apart … NAME=$X_VERSION``."""
+    values = dict(re.findall(r"^ARG (\w+_(?:VERSION|SHA256))=(\S+)$", recipe, re.MULTILINE))
+    taken = re.findall(r'--apart "[^"]*" ([\w.+-]+)=\$(\w+)_VERSION', recipe)
+    return {(name, values[f"{part}_VERSION"]): values[f"{part}_SHA256"] for name, part in taken}

@@ -24,12 +24,11 @@ from gemmrepro import __version__
 from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.host.cleaning import EPOCH
 from gemmrepro.host.containers import container_environment, make_caches
 from gemmrepro.host.inventory import Entry
-from gemmrepro.host.package_hashes import PackageHashes, normalized
-from gemmrepro.host.recipes import Packages
+from gemmrepro.host.recipes import PackageHashes, Packages, normalized
 from gemmrepro.host.sif import filesystem_sha256, list_packages
+from gemmrepro.host.workspace import EPOCH
 
 if TYPE_CHECKING:
     from cyclonedx.model.bom import Bom

@@ -33,6 +33,9 @@ GONE = re.compile(r"gemmrepro: (?=Debian's mirror no longer has )")
 
 NO_HOSTS_FILE = re.compile(r"/etc/hosts: no such file", re.IGNORECASE)
 
+EPOCH = 1767225600
+"""The time, in seconds since 1970, given to files that the build itself writes: 2026-01-01."""
+
 TAIL = 15
 """Lines of a failed tool's output that its error quotes."""
 

@@ -1,21 +1,25 @@
-"""Claims with their verdicts as the page shows them: ``verdicts.json`` read into records, counted and compared."""
+"""Claims with their verdicts as the pages show them, the articles that state them, and why some do not hold."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gemmrepro.core import paths, schemas
 from gemmrepro.core.files import read_json
 from gemmrepro.core.text import as_published, convert
-from gemmrepro.judge.claim import ANYWHERE, ARTICLE
-from gemmrepro.judge.rules import DECIDED, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
+from gemmrepro.errors import UserError
+from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
+from gemmrepro.judge.rules import DECIDED, NOT, NOT_COMPARABLE, PARTLY, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.measure.regimes import IN_TURN
-from gemmrepro.paper.text import anchor, number
+from gemmrepro.paper.text import View, anchor, experiment_anchor, number
 
 Place = Callable[[str, str], str | None]
 """The id of the row that a key of verdicts.json names, given the claim's family and the key."""
@@ -130,15 +134,6 @@ _CORRECTIONS = {
 
 
 @dataclass(frozen=True)
-class CorrectionList:
-    """The claims whose corrections have one class."""
-
-    name: str
-    rule: str
-    claims: tuple[ClaimView, ...]
-
-
-@dataclass(frozen=True)
 class VerdictsView:
     """Every claim with its verdict; `source` is ``live``, ``recorded``, ``mixed`` or ``none``.
 
@@ -172,14 +167,11 @@ class VerdictsView:
         return self.counts[ARTICLE][UNDECIDED]
 
     @property
-    def corrections(self) -> list[CorrectionList]:
+    def corrections(self) -> list[View]:
         """The claims that show an article wrong, by class, worst first: marked with a correction, and found wrong."""
-        wrong = [claim for claim in self.claims if claim.correction and claim.verdict in WRONG]
-        lists = [
-            CorrectionList(name, rule, tuple(claim for claim in wrong if (claim.correction or {})["class"] == name))
-            for name, rule in _CORRECTIONS.items()
-        ]
-        return [each for each in lists if each.claims]
+        wrong = [(claim.correction or {}, claim) for claim in self.claims if claim.verdict in WRONG]
+        lists = {name: tuple(claim for about, claim in wrong if about.get("class") == name) for name in _CORRECTIONS}
+        return [View(name=name, rule=_CORRECTIONS[name], claims=claims) for name, claims in lists.items() if claims]
 
     @property
     def unfounded(self) -> list[ClaimView]:
@@ -236,16 +228,6 @@ def _link(entry: Mapping[str, Any], value: Mapping[str, Any], place: int) -> str
     return kernel if in_the_binary else f"samples-{kernel}"
 
 
-def experiment_anchor(family: str, name: str) -> str:
-    """The id of an experiment's section."""
-    return f"experiment-{anchor(f'{family}.{name}')}"
-
-
-def experiment_row_anchor(family: str, name: str, place: object) -> str:
-    """The id of an experiment's row, which is the `place`-th of its file, from 0."""
-    return f"row-{anchor(f'{family}.{name}')}-{place}"
-
-
 def by_article(claims: Sequence[ClaimView]) -> dict[str, dict[str, int]]:
     """How many statements of each article have each verdict, without build facts and the project's own findings."""
     claims = [claim for claim in claims if claim.register == ARTICLE]
@@ -254,27 +236,19 @@ def by_article(claims: Sequence[ClaimView]) -> dict[str, dict[str, int]]:
     return {article: {verdict: counted[article, verdict] for verdict in VERDICTS} for article in articles}
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """A claim that is not reproduced: what was measured, over what was expected, and that in words."""
-
-    claim: ClaimView
-    text: str
-    over: float
-    difference: str
-
-
-def disagreements(claims: Sequence[ClaimView], published: Mapping[str, tuple[float | None, str]]) -> list[Disagreement]:
+def disagreements(claims: Sequence[ClaimView], published: Mapping[str, tuple[float | None, str]]) -> list[View]:
     """Each family's statement that is not reproduced and is furthest, as a factor, from `published` (by claim id).
 
-    The largest factor comes first.
+    What was measured `over` what was expected, and the `difference` in words; the largest factor comes first.
     """
-    furthest: dict[str, Disagreement] = {}
+    furthest: dict[str, View] = {}
     for claim in claims:
         over = claim.over(published.get(claim.id))
         if claim.register == ARTICLE and claim.verdict == "not reproduced" and over:
             if claim.family not in furthest or distance(over) > distance(furthest[claim.family].over):
-                furthest[claim.family] = Disagreement(claim, _amount(claim), over, difference(over, 1.0))
+                furthest[claim.family] = View(
+                    claim=claim, text=_amount(claim), over=over, difference=difference(over, 1.0)
+                )
     return sorted(furthest.values(), key=lambda disagreement: -distance(disagreement.over))
 
 
@@ -289,3 +263,116 @@ def _amount(claim: ClaimView) -> str:
     if measured.unit != "ratio":
         return f"{number(measured.value)}{f' {measured.unit}' if measured.unit else ''}"
     return f"{number(100 * measured.value)}%" if "%" in claim.statement else number(measured.value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """An entry of references.yaml: an article that is reproduced, or a work that is cited.
+
+    Attributes:
+        number: its place in the list of references, from 1.
+        articles: its names in the column `article` of published.csv; none if it is only cited.
+        date: a year, or a day (``2026-02-08``); None if it is not known.
+        english: a translation of its title.
+        gpus: that its figures come from.
+        parts: the posts of a series, each with date, title and url.
+    """
+
+    id: str
+    number: int
+    articles: Sequence[str]
+    title: str
+    english: str | None = None
+    authors: Sequence[str] = ()
+    date: str | None = None
+    language: str = "English"
+    gpus: Sequence[str] = ()
+    url: str | None = None
+    note: str | None = None
+    parts: Sequence[Mapping[str, str]] = ()
+
+    @property
+    def by(self) -> str:
+        """``Yuki Uchino, Katsuhisa Ozaki and Toshiyuki Imamura``; ``Anne Ouyang and others``; empty if unknown."""
+        if len(self.authors) < 2:
+            return "".join(self.authors)
+        return f"{', '.join(self.authors[:-1])} and {self.authors[-1]}"
+
+    @property
+    def year(self) -> str | None:
+        return self.date[:4] if self.date else None
+
+
+@cache
+def references(path: Path = paths.KERNELS_DIR / "references.yaml") -> tuple[Reference, ...]:
+    """Every reference, in the order of the list. Raises UserError if the file is missing or wrong."""
+    entries = schemas.read_yaml(path, "references.schema.yaml")["references"]
+    articles: dict[str, list[str]] = {}
+    for entry in entries:
+        if "article" in entry:
+            articles.setdefault(entry.get("same_as", entry["id"]), []).append(entry["article"])
+    texts = [entry for entry in entries if "same_as" not in entry]
+    ids = [entry["id"] for entry in texts]
+    for wrong in sorted({each for each in ids if ids.count(each) > 1} | (set(articles) - set(ids))):
+        raise UserError(f"{path}: there must be one reference with the id '{wrong}', not {ids.count(wrong)}.")
+    return tuple(
+        Reference(
+            number=number,
+            articles=articles.get(entry["id"], ()),
+            **{name: value for name, value in entry.items() if name != "article"},
+        )
+        for number, entry in enumerate(texts, 1)
+    )
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """An entry of mechanisms.yaml: a cause that several claims share; `claims` are patterns of claim ids.
+
+    `capabilities` are the compute capabilities on which it is at work; empty for any.
+    """
+
+    id: str
+    title: str
+    text: str
+    claims: Sequence[str]
+    capabilities: Sequence[str] = field(default=())
+
+    def explains(self, claim: str) -> bool:
+        """Whether the claim with this id falls under it."""
+        return any(fnmatchcase(claim, pattern) for pattern in self.claims)
+
+
+@cache
+def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> tuple[Mechanism, ...]:
+    """Every mechanism. Raises UserError if the file is missing or wrong."""
+    entries = schemas.read_yaml(path, "mechanisms.schema.yaml")["mechanisms"]
+    return tuple(Mechanism(**entry) for entry in entries)
+
+
+def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capability: str = "") -> View:
+    """The articles' statements that do not hold, or only in part, and are not wrong on any GPU, by mechanism.
+
+    Only by those that are at work on a GPU of compute capability `capability`: `mechanisms` pairs each with the claims
+    that it explains, most first; the others are `unexplained`.
+    """
+    claims = tuple(claims)
+    wrong = {
+        name
+        for claim in claims
+        if claim.correction and claim.correction["class"] in ANYWHERE
+        for name in (claim.id, *claim.correction.get("also", ()))
+    }
+    differing = [
+        claim
+        for claim in claims
+        if claim.register in (ARTICLE, LINKED)
+        and claim.verdict in (NOT, NOT_COMPARABLE, PARTLY)
+        and claim.id not in wrong
+    ]
+    at_work = [cause for cause in causes if not cause.capabilities or capability in cause.capabilities]
+    pairs = [(cause, [claim for claim in differing if cause.explains(claim.id)]) for cause in at_work]
+    return View(
+        mechanisms=sorted((pair for pair in pairs if pair[1]), key=lambda pair: -len(pair[1])),
+        unexplained=[claim for claim in differing if not any(cause.explains(claim.id) for cause in at_work)],
+    )

@@ -1,118 +1,230 @@
-"""The pages of families, and of the baselines that they time."""
+"""The pages of families, with their tables and experiments, and of the baselines that they time."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from gemmrepro import registry
-from gemmrepro.core.names import SNAKEMAKE
+from gemmrepro.core import names
+from gemmrepro.core.names import LIBRARY, SIZE, SNAKEMAKE
+from gemmrepro.core.text import listed
+from gemmrepro.experiments import Column, path_of
+from gemmrepro.experiments.results import Results
 from gemmrepro.judge.claim import ARTICLE
+from gemmrepro.judge.published import published_rows
 from gemmrepro.judge.rules import COVERED, VERDICTS
 from gemmrepro.measure.regimes import FILES as REGIME_FILES
+from gemmrepro.measure.rows import Measurements, cubes, select
 from gemmrepro.paper import findings
-from gemmrepro.paper.accuracy import Accuracies
-from gemmrepro.paper.experiments import ExperimentView, experiment_view
-from gemmrepro.paper.figure_views import FigureView
-from gemmrepro.paper.findings import Findings
+from gemmrepro.paper.claims import PublishedView
+from gemmrepro.paper.gpus import runnable
 from gemmrepro.paper.inputs import Inputs
-from gemmrepro.paper.kernel import KernelView, kernel_view
-from gemmrepro.paper.machine import Runnable, runnable
-from gemmrepro.paper.rows import RowView, row_view, samples_by_row, times_of
-from gemmrepro.paper.table import TableView, table_view
-from gemmrepro.paper.text import anchor
-from gemmrepro.registry.ladders import level_name
+from gemmrepro.paper.kernel import kernel_view
+from gemmrepro.paper.regimes import TYPE, Accuracies
+from gemmrepro.paper.text import (
+    NONE,
+    View,
+    anchor,
+    experiment_anchor,
+    experiment_command,
+    experiment_row_anchor,
+    number,
+    row_view,
+    samples_by_row,
+    times_of,
+)
+from gemmrepro.registry import ladders
+from gemmrepro.registry.ladders import dtypes, level_name
+
+CACHES = ("warm", "cold")
 
 
-@dataclass(frozen=True)
-class FamilyView:
-    """A family's results.
+def published_of(kernel: registry.Kernel, published: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Rows of `published` about a kernel by metric: only those of its type, if the article has several."""
+    rows = [
+        row for row in published if kernel.story.published_system and row["system"] == kernel.story.published_system
+    ]
+    own = [row for row in rows if row["dtype"] == kernel.compute.dtype_in]
+    return {row["metric"]: row for row in own or rows}
 
-    Attributes:
-        timed: false of a family whose kernels only experiments run.
-        source: ``live``, ``recorded`` or ``none``.
-        claims, statements: how many claims are about it, and how many of them an article states, less those that
-            others cover; `counts` holds the latter by verdict.
-        figures: none of a family of which nothing was measured.
-        rows: how many rows of its sweep there are; `own_rows` are those of its kernels, with their levels' names.
-        stale: how many rows are stale.
-        links: the files of its sweep by name, `alone_links` those of its regimes.
-        runnable: its kernels counted by what the GPU lacks for them.
-        run: the sweep's run.json.
+
+def _in_print(family: registry.Family) -> list[dict[str, Any]]:
+    """What the family's article prints at SIZE."""
+    return [row for row in published_rows() if family.article and row["article"] == family.article and row["n"] == SIZE]
+
+
+def table_view(
+    family: registry.Family, measured: Measurements, accuracies: Accuracies, ceilings: Mapping[str, float]
+) -> View:
+    """A family's main table: its levels at the article's size if it was measured, else at the largest that was.
+
+    Each level has its figures in print, a cell for each toolkit and cache state, and its error if it emulates FP64.
+    Baselines have their throughput as it was timed beside the levels, from the lowest to the highest: a clock that
+    moves during the sweep moves both, so one value beside all levels would mislead.
     """
+    compared = ladders.compared(family.name)
+    cubic = cubes(measured.summary)
+    sizes = sorted({int(n) for n in cubic["n"]}) if compared else []
+    size = SIZE if SIZE in sizes or not sizes else sizes[-1]
+    rows = select(cubic if compared else measured.summary, n=size)
+    caches = tuple(cache for cache in CACHES if (rows["cache"] == cache).any())
+    toolkits = tuple(toolkit for toolkit in names.TOOLKITS if (rows["toolkit"] == toolkit).any())
+    in_print = _in_print(family)
 
-    name: str
-    anchor: str
-    title: str
-    summary: str
-    article: str | None
-    timed: bool
-    source: str
-    gpu: str | None
-    claims: int
-    statements: int
-    counts: Mapping[str, int]
-    figures: Sequence[FigureView]
-    experiments: Sequence[ExperimentView]
-    findings: Findings | None
-    table: TableView
-    rows: int
-    own_rows: Sequence[tuple[str, RowView]]
-    stale: int
-    has_counters: bool
-    kernels: Sequence[KernelView]
-    links: Mapping[str, str]
-    alone_links: Mapping[str, str]
-    runnable: Runnable
-    run: Mapping[str, Any]
+    def level(kernel: registry.Kernel) -> View:
+        printed, dtype = published_of(kernel, in_print), kernel.compute.dtype_in
+        own = select(rows, kernel=kernel.id, dtype=dtype)
+        of_column = [select(own, toolkit=toolkit, cache=cache) for toolkit in toolkits for cache in caches]
+        cells = [row_view(found.iloc[-1], ceilings=ceilings) if len(found) else None for found in of_column]
+        return View(
+            name=level_name(kernel),
+            anchor=anchor(kernel.id),
+            dtype=dtype,
+            baseline=kernel.timing.baseline,
+            published_rate=PublishedView.of(printed.get("throughput")),
+            published_ratio=PublishedView.of(printed.get("ratio_to_cublas")),
+            cells=cells,
+            measured=any(cells),
+            error=accuracies(kernel.id, size) if dtype == TYPE else None,
+        )
 
-    @property
-    def unmeasured(self) -> bool:
-        """Whether its kernels are timed, and neither rows nor results of experiments are there."""
-        return self.timed and not self.rows and not any(len(each.results.rows) for each in self.experiments)
+    def baseline(name: str, dtype: str) -> View:
+        beside = [level.cells for level in levels if (level.baseline, level.dtype) == (name, dtype)]
+        return View(
+            id=name,
+            dtype=dtype,
+            cells=[*map(_range, zip(*beside, strict=True))],
+            ran=_ran(measured, name, dtype, size),
+            error=accuracies(name, size) if dtype == TYPE else None,
+        )
 
-    @property
-    def date(self) -> str:
-        """The day of its measurement."""
-        return str(self.run.get("date") or "")[:10]
-
-    @property
-    def rounds(self) -> int | None:
-        """How many times its sweep returned to each point."""
-        return (self.run.get("config") or {}).get("rounds")
-
-    @property
-    def command(self) -> str:
-        """The command that measures it."""
-        return f"{SNAKEMAKE} --config measure=live --force results/measure/{self.name}/summary.csv"
+    levels = [*map(level, compared)]
+    published = [row for level in levels for row in (level.published_rate, level.published_ratio) if row]
+    return View(
+        types=tuple(dtypes(family.name)),
+        size=size,
+        has_size=SIZE in sizes,
+        caches=caches,
+        toolkits=toolkits,
+        levels=levels,
+        baselines=[baseline(*key) for key in dict.fromkeys((each.baseline, each.dtype) for each in levels) if key[0]],
+        emulates=any(level.error for level in levels),
+        published=bool(published),
+        hardware=sorted({row.hardware for row in published}),
+        published_unit=" or ".join(sorted({level.published_rate.unit for level in levels if level.published_rate})),
+    )
 
 
-def family_view(name: str, inputs: Inputs) -> FamilyView:
-    """A family's page."""
+def _range(cells: Iterable[View | None]) -> str:
+    """The throughputs of the baseline that these rows were timed with: the lowest and the highest."""
+    rates = [cell.paired for cell in cells if cell and cell.paired and not cell.stale]
+    if not rates:
+        return NONE
+    low, high = number(min(rates)), number(max(rates))
+    return low if low == high else f"{low} to {high}"
+
+
+def _ran(measured: Measurements, baseline: str, dtype: str, size: int) -> str | None:
+    """The GPU kernel that a baseline launched, according to the profiler."""
+    key = f"{baseline} {size}" if dtype == "fp32" else f"{baseline} {dtype} {size}"
+    return (measured.run.get("baseline_kernels") or {}).get(key)
+
+
+NAMED = 4
+"""How many kernels are named that were left out for one reason."""
+
+
+def experiment_view(family: str, results: Results, inputs: Inputs) -> View:
+    """An experiment of a family, its rows by the toolkit that represents it.
+
+    A row is `known` if the report has a page for its kernel; `skipped` has kernels, toolkit and reason; `link` leads to
+    all rows as CSV, `source_link` to the program that runs it.
+    """
+    experiment = results.experiment
+    shown = results.rows[(results.rows["toolkit"] == results.toolkit) | (results.rows["toolkit"] == LIBRARY)]
+    known = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
+    return View(
+        anchor=experiment_anchor(family, experiment.name),
+        title=experiment.title,
+        date=str(results.run.get("date") or "")[:10],
+        results=results,
+        rows=[
+            View(
+                anchor=experiment_row_anchor(family, experiment.name, place),
+                kernel=row["kernel"],
+                known=row["kernel"] in known,
+                stale=row["status"] == "stale",
+                cells=[_cell(row, column) for column in experiment.columns],
+            )
+            for place, row in shown.iterrows()
+        ],
+        skipped=_skipped(results.run.get("skipped") or []),
+        link=inputs.files.add(results.path, f"data/experiments/{family}/{experiment.name}.csv"),
+        command=experiment_command(family, results),
+        source_link=inputs.files.add(path_of(family), f"data/sources/{family}/{path_of(family).name}"),
+    )
+
+
+def _skipped(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
+    """Kernels, toolkit and reason of what did not run, from run.json; those of one reason together, NAMED by name."""
+    kernels: dict[tuple[str, str], dict[str, None]] = {}
+    for entry in entries:
+        kernels.setdefault((entry["toolkit"], entry["reason"]), {})[entry["kernel"]] = None
+    return [(_some([*names]), toolkit, reason) for (toolkit, reason), names in kernels.items()]
+
+
+def _some(names: Sequence[str]) -> str:
+    """``a, b and c``; ``a, b, c, d and 3 more``."""
+    return listed(names if len(names) <= NAMED else [*names[:NAMED], f"{len(names) - NAMED} more"])
+
+
+def _cell(row: Mapping[str, Any], column: Column) -> str:
+    value = row[column.name]
+    if pd.isna(value):
+        return NONE
+    if column.kind == "text":
+        return str(value)
+    return str(int(value)) if column.kind == "integer" else number(value)
+
+
+def family_view(name: str, inputs: Inputs) -> View:
+    """A family's page.
+
+    `timed` is false of a family whose kernels only experiments run; `unmeasured` says that its kernels are timed, and
+    neither rows nor results of experiments are there. `claims` counts those about it, `statements` those of them that
+    an article states, less those that others cover, `counts` these by verdict. `own_rows` are the rows of its kernels,
+    with their levels' names; `links` the files of its sweep by name, `alone_links` those of its regimes; `runnable` its
+    kernels counted by what the GPU lacks for them; `run` the sweep's run.json; `rounds` how many times it returned to
+    each point.
+    """
     family = registry.family(name)
     measured = inputs.measured[name]
     samples = samples_by_row(measured)
     claims = [claim for claim in inputs.verdicts.claims if claim.family == name]
     verdicts = Counter(claim.verdict for claim in claims if claim.register == ARTICLE)
     kernels = registry.kernels(name)
+    timed = any(kernel.timing.timed for kernel in kernels)
     has_regimes = name in inputs.regimes and not inputs.regimes[name].summary.empty
-    return FamilyView(
+    experiments = inputs.experiments.get(name, {}).values()
+    return View(
         name=name,
         anchor=anchor(name),
         title=family.title,
         summary=family.summary,
         article=family.article,
-        timed=any(kernel.timing.timed for kernel in kernels),
+        timed=timed,
         source=measured.source,
         gpu=measured.gpu,
         claims=len(claims),
         statements=verdicts.total() - verdicts[COVERED],
         counts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict != COVERED},
         figures=inputs.figures.get(name, ()),
-        experiments=[experiment_view(name, results, inputs) for results in inputs.experiments.get(name, {}).values()],
+        experiments=[experiment_view(name, results, inputs) for results in experiments],
         findings=findings.render(name, inputs.rows.by_id),
         table=table_view(family, measured, Accuracies.of(inputs.experiments), inputs.ceilings),
         rows=len(measured.summary),
@@ -124,6 +236,10 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         alone_links=_links(inputs, inputs.regimes_dir or Path(), REGIME_FILES if has_regimes else (), name, "regimes/"),
         runnable=runnable([name], inputs.measured.values()),
         run=measured.run,
+        unmeasured=timed and measured.summary.empty and not any(len(results.rows) for results in experiments),
+        date=str(measured.run.get("date") or "")[:10],
+        rounds=(measured.run.get("config") or {}).get("rounds"),
+        command=f"{SNAKEMAKE} --config measure=live --force results/measure/{name}/summary.csv",
     )
 
 
@@ -133,7 +249,7 @@ def _links(inputs: Inputs, folder: Path, files: Sequence[str], family: str, with
     return {file: place for file, place in added.items() if place}
 
 
-def _own_rows(family: str, inputs: Inputs) -> list[tuple[str, RowView]]:
+def _own_rows(family: str, inputs: Inputs) -> list[tuple[str, View]]:
     """The rows of the family's kernels, each with its level's name."""
     kernels = {kernel.id: kernel for kernel in registry.kernels(family)}
     rows = inputs.measured[family].summary
@@ -142,19 +258,13 @@ def _own_rows(family: str, inputs: Inputs) -> list[tuple[str, RowView]]:
     return [(level_name(kernels[row["kernel"]]), row_view(row, ceilings=inputs.ceilings)) for _, row in rows.iterrows()]
 
 
-@dataclass(frozen=True)
-class BaselineRows:
-    """What one family timed of a baseline; `ran` pairs a size or type with the GPU kernel that was launched."""
+def baseline_pages(inputs: Inputs) -> dict[str, list[View]]:
+    """The rows of every baseline by its name, in each family that timed it.
 
-    family: str
-    rows: Sequence[RowView]
-    ran: Sequence[tuple[str, str]]
-
-
-def baseline_pages(inputs: Inputs) -> dict[str, list[BaselineRows]]:
-    """The rows of every baseline by its name, in each family that timed it."""
+    `ran` pairs a size or type with the GPU kernel that was launched.
+    """
     kernels = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
-    pages: dict[str, list[BaselineRows]] = {}
+    pages: dict[str, list[View]] = {}
     for family, measured in inputs.measured.items():
         summary = measured.summary[~measured.summary["kernel"].isin(kernels)]
         samples = samples_by_row(measured) if len(summary) else {}
@@ -163,5 +273,5 @@ def baseline_pages(inputs: Inputs) -> dict[str, list[BaselineRows]]:
             rows = rows.sort_values(["dtype", "m", "n", "k", "cache", "toolkit"], kind="stable")
             views = [row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()]
             launched = [(call, str(kernel)) for call, kernel in ran if call.split()[0] == name]
-            pages.setdefault(str(name), []).append(BaselineRows(family, views, launched))
+            pages.setdefault(str(name), []).append(View(family=family, rows=views, ran=launched))
     return dict(sorted(pages.items()))

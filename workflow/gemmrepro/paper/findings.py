@@ -42,8 +42,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import REGIMES
-from gemmrepro.paper.claims import experiment_row_anchor
-from gemmrepro.paper.rows import counter_anchor, row_anchor
+from gemmrepro.paper.text import counter_anchor, experiment_row_anchor, row_anchor
 
 FILE = "findings.md"
 

@@ -1,11 +1,12 @@
-"""Numbers, intervals and listings as the report prints them."""
+"""Numbers, listings, rows and ids as the report prints them."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,12 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
+from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.core.text import format_number
+from gemmrepro.errors import UserError
+from gemmrepro.experiments.results import Results
+from gemmrepro.measure.regimes import BURST
+from gemmrepro.measure.rows import BEYOND, Measurements, counted, counter_key, row_key
 
 NONE = "\N{EN DASH}"
 """Marks an empty cell."""
@@ -58,12 +64,8 @@ _COLOURED = "k|kc|kd|kn|kr|kt|ow|nb|nc|m|mb|mf|mh|mi|mo|c|c1|cm|ch|s|s1|s2|sc|cp
 _PLAIN = re.compile(rf'<span class="t-(?!(?:{_COLOURED})")[a-z0-9]+">([^<]*)</span>')
 
 
-@dataclass(frozen=True)
-class LinkView:
-    """A link to an element of the report."""
-
-    name: str
-    anchor: str
+class View(SimpleNamespace):
+    """What a template sees of something, by name; a name that is missing is an error there."""
 
 
 def anchor(text: str) -> str:
@@ -135,3 +137,124 @@ def histogram(times: np.ndarray, median: float | None = None) -> Markup:
     return Markup(
         f'<svg class="spark" viewBox="0 0 {3 * BINS} 20" role="img" aria-label="{label}"><path d="{path}"/>{mark}</svg>'
     )
+
+
+def experiment_anchor(family: str, name: str) -> str:
+    """The id of an experiment's section."""
+    return f"experiment-{anchor(f'{family}.{name}')}"
+
+
+def experiment_row_anchor(family: str, name: str, place: object) -> str:
+    """The id of an experiment's row, which is the `place`-th of its file, from 0."""
+    return f"row-{anchor(f'{family}.{name}')}-{place}"
+
+
+def experiment_command(family: str, results: Results) -> str:
+    """The command that runs an experiment again."""
+    live = " --config measure=live" if results.experiment.device == "gpu" else ""
+    return f"{SNAKEMAKE}{live} --force results/experiments/{family}/{results.experiment.name}.csv"
+
+
+SAMPLE_KEYS = ("kernel", "toolkit", "dtype", "m", "n", "k", "cache")
+"""What identifies a row's samples."""
+
+Samples = Mapping[tuple[str, ...], np.ndarray]
+"""Samples in µs by SAMPLE_KEYS."""
+
+
+def row_anchor(row: Mapping[str, Any]) -> str:
+    """The id of a summary row: of a baseline, which several families time, with the family's name."""
+    family = "" if str(row["kernel"]).startswith(f"{row['family']}.") else f"{row['family']}/"
+    return anchor(f"row {family}{row_key(row)}")
+
+
+def counter_anchor(row: Mapping[str, Any]) -> str:
+    """The id of a row of counters.csv."""
+    return anchor(f"row counters:{counter_key(row)}")
+
+
+def row_view(
+    row: Mapping[str, Any], times: np.ndarray | None = None, ceilings: Mapping[str, float] | None = None
+) -> View:
+    """A summary row as text; `ratio_value` is the ratio as a number, `anchor` the id of its row of samples.
+
+    Intervals are empty where they come from too few samples, or end above what the GPU can do. `rate` is in TFLOP/s, or
+    in GB/s of kernels without arithmetic; `paired` is that of the baseline that was timed in alternation with this row.
+
+    Args:
+        times: its samples in µs.
+        ceilings: TFLOP/s of the GPU's fastest loops by type (`gpus.highest`); none bounds the types without one.
+    """
+    tflops_low, tflops_high = _tflops_interval(row)
+    possible = tflops_high is None or tflops_high <= BEYOND * (ceilings or {}).get(row["dtype"], math.inf)
+    shown = counted(row) and possible
+    moves = pd.isna(row["tflops"])
+    rate = row["gbps"] if moves else row["tflops"]
+    counts = {name: NONE if pd.isna(row[name]) else str(int(row[name])) for name in ("rounds", "samples")}
+    return View(
+        **{name: row[name] for name in ("kernel", "dtype", "cache", "toolkit")},
+        **counts,
+        anchor=row_anchor(row),
+        size=size_text(row),
+        time=time_text(row["median_us"]),
+        time_interval=f"[{time_text(row['ci_low_us'])}, {time_text(row['ci_high_us'])}]" if shown else "",
+        rate=number(rate),
+        rate_unit="GB/s" if moves else "TFLOP/s",
+        tflops=number(row["tflops"]),
+        tflops_interval=interval(tflops_low, tflops_high, 4) if shown else "",
+        gbps=number(row["gbps"]),
+        ratio=number(row["ratio"]),
+        ratio_value=None if pd.isna(row["ratio"]) else float(row["ratio"]),
+        ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4) if counted(row) else "",
+        paired=float(rate / row["ratio"]) if pd.notna(rate) and pd.notna(row["ratio"]) and row["ratio"] else None,
+        error=number(row["err_scaled_max"]),
+        clock=number(row["clock_mhz"], 4),
+        power=number(row["power_w"]),
+        temperature=number(row["temp_c"]),
+        throttle=row["throttle"] or "none",
+        stale=row["status"] == "stale",
+        histogram=histogram(times, row["median_us"]) if times is not None else Markup(""),
+    )
+
+
+def regime_row_view(row: Mapping[str, Any], ceilings: Mapping[str, float] | None = None) -> View:
+    """A row of the regimes as text: a kernel alone, sustained or in bursts; `ceilings` as in `row_view`.
+
+    `row` is what it has in common with a sweep's; `joules` are those of a launch; `blocks` says how many there are, and
+    how many of them began steady or rested.
+    """
+    blocks, ready = int(row["rounds"]), int(row["ready"])
+    began = "rested" if row["regime"] == BURST else "steady"
+    return View(
+        row=row_view(row, ceilings=ceilings),
+        regime=row["regime"],
+        joules=number(row["joules"]),
+        blocks=f"{blocks} blocks, {'all' if ready == blocks else ready} {began}",
+    )
+
+
+def _tflops_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
+    """The interval of the median time as throughput: a longer time is its lower end."""
+    if pd.isna(row["tflops"]) or pd.isna(row["ci_low_us"]) or not row["ci_low_us"] or pd.isna(row["ci_high_us"]):
+        return None, None
+    work = row["tflops"] * row["median_us"]
+    return work / row["ci_high_us"], work / row["ci_low_us"]
+
+
+def samples_by_row(measured: Measurements) -> Samples:
+    """Every sample of a family, in µs. Raises UserError if samples.parquet lacks a column."""
+    samples = measured.samples()
+    if samples.empty:
+        return {}
+    missing = [column for column in [*SAMPLE_KEYS, "time_us"] if column not in samples.columns]
+    if missing:
+        raise UserError(f"{measured.samples_path} has no column {', '.join(missing)}; remeasure, or restore the file.")
+    return {
+        tuple(str(part) for part in key): group["time_us"].to_numpy(dtype=float)
+        for key, group in samples.groupby(list(SAMPLE_KEYS), observed=True)
+    }
+
+
+def times_of(samples: Samples, row: Mapping[str, Any]) -> np.ndarray | None:
+    """The samples behind a summary row in µs, or None if they were not kept."""
+    return samples.get(tuple(str(row[column]) for column in SAMPLE_KEYS))
