@@ -25,7 +25,7 @@ from gemmrepro.build.record import MachineCode, Usage
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
 from gemmrepro.gates import static
-from gemmrepro.gates.compare import compare
+from gemmrepro.gates.gate import compare
 from gemmrepro.gpu import loaded as gpu_loaded
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operations import Shape

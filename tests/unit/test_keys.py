@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.operations import gate_key
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, card, keys
 from gemmrepro.registry.callables import described

@@ -22,8 +22,7 @@ from gemmrepro import experiments, registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.gates import bounds
-from gemmrepro.gates.compare import compare, reference_gemm
-from gemmrepro.gates.gate import Case
+from gemmrepro.gates.gate import Case, compare, reference_gemm
 from gemmrepro.gates.gemm_cases import draw
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import families

@@ -17,8 +17,7 @@ from gemmrepro.build import key, nvcc
 from gemmrepro.core import journal, paths
 from gemmrepro.errors import UserError
 from gemmrepro.gates import gemm
-from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.gate import Judged
+from gemmrepro.gates.gate import Judged, Verdict
 from gemmrepro.gpu import baselines, device, loaded, lock
 from gemmrepro.measure.prepare import Check
 from gemmrepro.operations import Shape
