@@ -554,8 +554,6 @@ def test_stale_rows_and_failed_gates_support_nothing(brought, sums, tmp_path):
 
 
 CLAIMS = """
-article: ada
-judge: {toolkits: [cuda12], cache: warm}
 claims:
   - id: sums.outside
     where: text
@@ -569,7 +567,7 @@ claims:
 def test_claims_on_experiments_are_checked(sums, tmp_path):
     path = tmp_path / "claims.yaml"
     path.write_text(CLAIMS % ", where: {law: [normal], k: 64}")
-    (one,) = claims.load_file(path, "sums")
+    (one,) = claims.load_file(path, "ada")
     assert one.kernels == ("sums.inside", "sums.outside") and one.published[0]["value"] == 0
     for change, word in (
         (("errors", "misses"), "no experiment 'misses'"),
@@ -583,7 +581,7 @@ def test_claims_on_experiments_are_checked(sums, tmp_path):
     ):
         path.write_text((CLAIMS % ", where: {law: [normal], k: 64}").replace(*change))
         with pytest.raises(UserError, match=word):
-            claims.load_file(path, "sums")
+            claims.load_file(path, "ada")
 
 
 def draw(made: World, folder: Path | None):
@@ -691,7 +689,6 @@ def test_what_was_left_out_says_why_it_is_not_measured(sums, tmp_path):
         ({"tolerance": 0.1, "compute": {"above": 1}}, "may not stand"),
         ({"tolerance": 0.1, "published": None}, "'published' is a required property"),
         ({"compute": {"where": {"elements": [4096, 65536]}}, "tolerance": 0.1}, "compared at one point"),
-        ({"article": "plamo"}, "its published rows are those of gpu-notes"),
     ],
 )
 def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, words):
@@ -710,10 +707,9 @@ def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, wo
     }
     entry = {key: value for key, value in entry.items() if value is not None}
     path = tmp_path / "claims.yaml"
-    judge = {"toolkits": ["cuda13"], "cache": "warm"}
-    path.write_text(json.dumps({"article": "gpu-notes", "judge": judge, "claims": [entry]}))
+    path.write_text(json.dumps({"claims": [entry]}))
     with pytest.raises(UserError, match=words):
-        claims.load_file(path, "pytorch")
+        claims.load_file(path, "gpu-notes")
 
 
 # Figures of dots
