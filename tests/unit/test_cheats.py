@@ -373,14 +373,6 @@ def test_a_kernel_that_no_graph_can_hold_is_judged_launch_by_launch(gpu, tmp_pat
     assert results.wrong(sweep) == [] and sweep.records.check(sweep.points[0]).confirmed
 
 
-def test_the_second_copy_of_the_operands_is_made_once(gpu) -> None:
-    shared = workspace.Workspace(SimpleNamespace(), NAIVE.problem, Shape.cube(8), 1)
-    shared.copy()
-    first = shared.operands(None, 1).output
-    shared.copy()
-    assert shared.operands(None, 1).output is first is not shared.operands(None).output
-
-
 def test_a_cheat_that_begins_in_a_later_round_is_caught_there(gpu, tmp_path, monkeypatch) -> None:
     """What counts to more launches than the first round makes: that round was honest, and its rows go as well."""
     kernel = launches_of("", gpu)
