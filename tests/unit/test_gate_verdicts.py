@@ -154,6 +154,10 @@ def test_a_summary_shows_the_worst_share_of_the_bound():
     assert line((1.0, 0.0), reason="because").endswith("worst   0.0% of the bound | because")
 
 
+def test_a_context_is_usable_unless_waiting_for_it_fails():
+    assert numeric.usable(Session()) and not numeric.usable(Session(lost=True))
+
+
 def test_a_case_without_memory_is_no_failure(gates, tmp_path, monkeypatch):
     def fail(self, *_):
         raise MemoryError("Unable to allocate 10.7 GiB for an array")
