@@ -54,20 +54,3 @@ def test_the_bound_of_each_type_of_operands():
 def test_what_is_allowed_in_units_of_the_output(limit, dtype, allowed):
     found = bounds.allowed_error(limit, dtype)
     assert found == (None if allowed is None else pytest.approx(allowed))
-
-
-@pytest.mark.parametrize(
-    ("k", "alpha", "dtype", "accumulator", "allowance"),
-    [
-        (5, 1.0, "fp32", "fp32", 4 * 2.0**-149),
-        (5, -3.0, "fp32", "fp32", 12 * 2.0**-149),
-        (5, 0.5, "fp32", "fp32", 4 * 2.0**-149),
-        (5, 2.0, "fp64", "fp64", 8 * 2.0**-1074),
-        (5, 2.0, "int32", "fp32", 0.0),
-        (5, 1.0, "fp16", "fp32", 4 * 2.0**-149 + 0.5 * 2.0**-24),
-        (17, 1.0, "fp16", "fp16", 10 * 2.0**-149 + 0.5 * 2.0**-24 + 1.5 * 2.0**-24),
-        (17, 1.0, "fp32", "fp16", 10 * 2.0**-149 + 1.5 * 2.0**-24),
-    ],
-)
-def test_what_rounding_to_subnormals_may_add(k, alpha, dtype, accumulator, allowance):
-    assert bounds.underflow_allowance(k, alpha, dtype, accumulator) == pytest.approx(allowance, rel=1e-12)
