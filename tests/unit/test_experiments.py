@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -634,14 +633,6 @@ def test_errors_are_what_they_say(ada):
     assert (cells["rms_low_u"], cells["right"], cells["rms_u"]) == (0.0, 0.75, pytest.approx(0.5))
 
 
-def test_probes_cancel_but_for_the_small_terms(ada):
-    for exact, factors in ada.probes().values():
-        assert len(factors) == 16 * ada.STEPS
-        for p, row in zip((16, 31), ada.probe_matrix(factors, [16, 31]), strict=True):
-            assert sum(row) == exact * 2.0 ** (ada.BIG - p)
-            assert (np.array(row, np.float16).astype(float) == row).all()
-
-
 # Figures that an article prints
 
 
@@ -744,15 +735,3 @@ def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brough
     assert drawing.stale and [each.get_facecolor()[0].min() == 1 for each in marks] == [False, True]
     nothing = declared.draw("sums", dots, experiments_results.nothing(sums))
     assert nothing.rows == [] and nothing.paint(style.WIDE).axes[0].texts[0].get_text() == "not measured"
-
-
-def test_an_interval_that_reaches_down_to_zero_has_a_place_on_the_logarithmic_axis(tmp_path):
-    shutil.copytree(ROOT / "reports/recorded/h200/pytorch/experiments", tmp_path / "pytorch")
-    _, dots = experiments.figures("pytorch")["timing"]
-    results = load(tmp_path, "pytorch")["timing"]
-    low = results.experiment.column(dots.x).low
-    several = results.rows["samples"] > 1
-    results.rows.loc[several, low] = 0.0
-    drawing = declared.draw("pytorch", dots, results)
-    left, right = drawing.paint(style.WIDE).axes[0].get_xlim()
-    assert several.any() and 0 < left < results.rows.loc[several, dots.x].min() < right
