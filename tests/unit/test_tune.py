@@ -24,7 +24,7 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, families
 from gemmrepro.registry.keys import compiled
 from gemmrepro.tune import bench as benches
-from gemmrepro.tune import candidates, findings, stage, supervision
+from gemmrepro.tune import candidates, stage, supervision
 from gemmrepro.tune.candidates import Listing
 from gemmrepro.tune.stage import install, main, parse_sizes
 
@@ -182,7 +182,7 @@ def test_the_compilers_first_error_is_kept():
 
 
 def point(ratio):
-    return findings.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
+    return benches.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
 
 
 def halved(speed, wrong=lambda stage, name: False, names=None):
@@ -198,7 +198,7 @@ def halved(speed, wrong=lambda stage, name: False, names=None):
         }
 
     names = [f"c{index:02}" for index in range(30)] if names is None else names
-    return findings.successive_halving(names, SIZES, measure), timed
+    return benches.successive_halving(names, SIZES, measure), timed
 
 
 def test_a_third_and_then_five_go_on_and_the_fastest_wins():
@@ -209,7 +209,7 @@ def test_a_third_and_then_five_go_on_and_the_fastest_wins():
     assert list(standings)[:6] == ["c29", "c28", "c27", "c26", "c25", "c24"]
     assert [standings[name].stage for name in ("c25", "c24", "c20", "c19")] == ["final", "close", "close", "coarse"]
     assert len(standings) == 30
-    assert findings.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
+    assert benches.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
 
 
 # The bench, on an invented GPU
