@@ -267,6 +267,14 @@ def test_one_on_the_cpu_runs_without_a_gpu_and_says_where(sums, tmp_path):
     assert sum("/9]" in line for line in said) == 18
 
 
+def test_where_a_package_is_missing_nothing_runs_for_one_reason(runner, sums, tmp_path):
+    _, run = runner
+    rows, said, done = run(replace(sums, packages=("numpy", "nonesuch")))
+    assert done and rows.empty
+    assert [line for line in said if "nonesuch cannot be imported" in line] == said and len(said) == 1
+    assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 1
+
+
 def test_what_gives_no_row_at_a_point_is_said_again_from_the_journal(runner, sums, tmp_path):
     _, run = runner
 
@@ -552,6 +560,14 @@ def test_stale_rows_and_failed_gates_support_nothing(brought, sums, tmp_path):
     assert judged(made, None, one)["verdict"] == NOT_MEASURED
 
 
+def test_the_other_toolkit_stands_in_where_one_has_no_rows(brought):
+    made, folder = brought
+    path = folder / "sums" / "errors.csv"
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if ",cuda12," not in line))
+    entry = judged(made, folder, claim(over="sums.outside", above=1, where=EVERY))
+    assert (entry["verdict"], entry["judged_on"]) == (REPRODUCED, "cuda13")
+
+
 CLAIMS = """
 claims:
   - id: sums.outside
@@ -663,6 +679,12 @@ def test_a_published_figure_is_held_against_the_rows(brought, published, kind, s
     entry = judged(*brought, one)
     assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
     assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
+
+
+@pytest.mark.parametrize(("compute", "shown"), [({"least": 0}, 0.0), ({"most": 1000}, 64.0)])
+def test_of_many_points_the_one_that_contradicts_most_is_shown(brought, compute, shown):
+    entry = judged(*brought, claim(**compute, where={"law": ["normal", "integers"], "k": [64, 256, 1024]}))
+    assert [each["value"] for each in entry["measured"]] == [shown]
 
 
 def test_what_was_left_out_says_why_it_is_not_measured(sums, tmp_path):

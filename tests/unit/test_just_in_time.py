@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support import in_cuda13
 
-from gemmrepro import registry
+from gemmrepro import registry, timing
 from gemmrepro.build import cutile, cutile_export
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
@@ -52,6 +52,21 @@ def test_results_are_compared_bit_for_bit_and_from_poisoned_memory():
     assert compare(writes(values.copy())) == ""
     assert compare(writes(minus)) == "1 of 122400 elements differ between one and other"
     assert compare(lambda: None).startswith("122400 of 122400")
+
+
+def test_what_launches_hand_on_is_poisoned_too():
+    output, handed_on = np.ones(6, np.float64), np.ones(6, np.int8)
+
+    def ahead():
+        handed_on[...] = 3
+        output[...] = handed_on
+
+    def rests_on_the_other():
+        output[...] = handed_on
+
+    runs = {"ahead": ahead, "other": rests_on_the_other}
+    reason = just_in_time.difference(runs, lambda: None, output, {"slices": handed_on})
+    assert reason == "6 of 6 elements differ between ahead and other"
 
 
 @pytest.mark.parametrize("kernel", COMPARED, ids=lambda kernel: kernel.id)
@@ -207,6 +222,24 @@ def test_the_command_fails_where_the_two_ways_differ(monkeypatch, tmp_path, caps
     monkeypatch.setattr(sys, "argv", ["just_in_time", "--family", "ladder", "--out", str(out)])
     with pytest.raises(UserError, match="family ladder has no kernels in cuTile"):
         just_in_time.main()
+
+
+def test_speed_is_that_of_what_was_compiled_just_in_time():
+    """Twice as long as the binary is half as fast."""
+
+    class Timer:
+        def once(self, call):
+            return call()
+
+        def estimate(self, call, first_us):
+            return first_us
+
+        def burst(self, kernel, baseline, cache, plan, estimates, graphs):
+            assert (kernel[0](), baseline[0]()) == estimates and cache == "warm" and not graphs
+            return timing.Burst([estimates[0]] * 9, [estimates[1]] * 9)
+
+    runs = {just_in_time.AHEAD_OF_TIME: lambda: 50.0, just_in_time.JUST_IN_TIME: lambda: 100.0}
+    assert just_in_time.relative_speed(Timer(), runs, 64) == just_in_time.Speed(64, 0.5, 0.5, 0.5)
 
 
 @pytest.mark.containers

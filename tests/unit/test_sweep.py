@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from records import record
 
-from gemmrepro import operations, registry
+from gemmrepro import operations, registry, timing
 from gemmrepro.core import names
 from gemmrepro.core.architectures import pick_arch
 from gemmrepro.core.files import csv_text
@@ -212,7 +212,31 @@ def test_a_size_whose_products_in_fp64_take_too_long_here_is_left_out_with_the_s
     assert reason in found and bool(found) == bool(reason)
 
 
+def test_needed_memory_covers_the_copies_that_rotation_makes():
+    l2 = 60 << 20
+    operands = 3 * 4 * 256**2
+    assert plan.needed_bytes(Problem(), Shape.cube(256), l2) >= operands * timing.rotation_sets(operands, l2)
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "shape"),
+    [
+        ("gemm", 256, Shape(256, 256, 256)),
+        ("vector_add", 256, Shape(1, 1 << 20, 1)),
+        ("ceiling_bytes", 2, Shape(1, 1 << 27, 1)),
+        ("ceiling_flops", 1, Shape(1, 1, 1)),
+    ],
+)
+def test_what_a_size_means(op, size, shape):
+    assert operations.shape_of(op, size) == shape
+
+
 # What is written
+
+
+def test_the_table_has_six_digits_and_empty_cells():
+    text = csv_text([{"a": 1.23456789, "b": None, "c": 7}, {"a": float("nan"), "c": "x,y"}], ["a", "b", "c"])
+    assert text == 'a,b,c\n1.23457,,7\n,,"x,y"\n'
 
 
 def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add():

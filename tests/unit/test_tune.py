@@ -462,6 +462,12 @@ def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, do
         assert (tmp_path / "seen-2").read_text() == seen
 
 
+def test_a_process_that_cannot_begin_is_not_begun_again(tmp_path):
+    supervision.marker(tmp_path).write_text("abc it did not end within 60 s")
+    assert supervision.supervise([sys.executable, "-c", "raise SystemExit(1)"], tmp_path) == 1
+    assert supervision.suspect(tmp_path) == "abc it did not end within 60 s"
+
+
 # Winners
 
 
