@@ -162,7 +162,6 @@ COMMAND_LINES = [
     ("snakemake -n --cores 0", "--cores 0 leaves no core to any job; give 1 or more"),
     (f"{PLAN} reprot", "there is no target 'reprot'; did you mean report?"),
     (f"{PLAN} results/gates/ladder.smme.json", "there is no kernel 'ladder.smme'; did you mean ladder.smem"),
-    (f"{PLAN} results/measure/laddr/summary.csv", "did you mean results/measure/ladder/summary.csv?"),
     (f'{PLAN} --config sweep={{{{"sizes":{{{{"ladder":[4096.5]}}}}}}}}', "sweep.sizes.ladder.0: 4096.5 is not of type"),
     *(
         (f"{STAGE}.host.command_line -n {words}", said)

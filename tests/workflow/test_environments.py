@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,21 +120,27 @@ def command(case: Case, place: Path) -> list[str]:
     return words
 
 
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder that other users may enter, as they may not pytest's own."""
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_an_environment_is_as_expected(case: Case, tmp_path: Path) -> None:
+def test_an_environment_is_as_expected(case: Case, scratch: Path) -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("this checkout is no clone, and the cases are copies of what is committed")
     if case.user and os.geteuid():
         pytest.skip("only root can become another user")
     if case.read_only and subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
         pytest.skip("mounts of its own are not permitted here")
-    place = checkout(case, tmp_path)
+    place = checkout(case, scratch)
     environment = {name: value for name, value in os.environ.items() if name not in (*case.unset, "PYTHONPATH")}
     if case.user:
         for path in (place, *place.rglob("*")):
             os.chown(path, 65534, 65534, follow_symlinks=False)
-        for path in (tmp_path, *list(tmp_path.parents)[:2]):
-            path.chmod(0o755)  # pytest's own folders are closed to others
         environment["HOME"] = str(place)
     done = subprocess.run(
         command(case, place),
@@ -145,7 +152,7 @@ def test_an_environment_is_as_expected(case: Case, tmp_path: Path) -> None:
         text=True,
         errors="replace",
     )
-    said = done.stdout.replace(str(tmp_path), "")
+    said = done.stdout.replace(str(scratch), "")
     if case.refused:
         assert done.returncode != 0 and "Traceback" not in said, said[-2000:]
         assert any(re.search(case.refused, line.strip()) for line in said.splitlines()), said[-2000:]
