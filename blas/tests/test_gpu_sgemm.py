@@ -8,8 +8,7 @@ import pytest
 import gemmrepro_blas
 from gemmrepro import registry
 from gemmrepro.gates import bounds
-from gemmrepro.gates.compare import compare, reference_gemm
-from gemmrepro.gates.gate import Case
+from gemmrepro.gates.gate import Case, compare, reference_gemm
 from gemmrepro.gates.gemm_cases import draw
 from gemmrepro.operations import Problem, Shape
 from gemmrepro_blas import program, single

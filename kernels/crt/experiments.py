@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gemmrepro.experiments import Column, Experiment, Lines
-from gemmrepro.ozaki import exact, measures
+from gemmrepro.ozaki import exact
 
 DGEMM, EMULATED = "cublas.gemm", "cublas.gemm_emulated"
 KERNELS = ("crt.fused_14", "crt.fused", "crt.fused_16", "crt.ping_pong", "crt.winograd_16", "crt.accurate")
@@ -48,11 +48,11 @@ def draw(law: str, n: int, seed: int, xp: Any) -> tuple[Any, Any]:
 def errors(c: Any, high: Any, low: Any, scale: Any) -> dict[str, float]:
     """Largest and root-mean-square |C - C*| / |A||B| in u, and the Frobenius norm of C - C* over that of C* in u."""
     difference = exact.minus_double_double(c, high, low)
-    ratio = difference / scale / measures.UNIT
+    ratio = difference / scale / exact.UNIT
     return {
         "max_u": float(ratio.max()),
         "rms_u": float((ratio * ratio).mean() ** 0.5),
-        "fro_u": measures.frobenius(difference, high) / measures.UNIT,
+        "fro_u": exact.frobenius(difference, high) / exact.UNIT,
     }
 
 

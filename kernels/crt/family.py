@@ -14,7 +14,7 @@ from typing import Any
 
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.ozaki import decided, moduli, residues, scheme2
-from gemmrepro.ozaki.arrays import set_aside
+from gemmrepro.ozaki.accumulate import set_aside
 from gemmrepro.registry import (
     Accepts,
     Buffer,

@@ -6,7 +6,7 @@ New:        the scales of all slices follow from the first maximum: slice p take
             that every sigma is a constant and none overflows. Pairs with p + q >= D are left out. All pairs of one p +
             q have one scale, a power of two.
 Parameters: S slices, STEP = m2 - 1 bits from one to the next and beta = min(m2, (24 - ceil(log2 k)) / 2) bits in each:
-            what the article's slice counts and errors give away (`gemmrepro.ozaki.article`). SIGNIFICANT = m2. VECTOR =
+            what the article's slice counts and errors give away (`ozaki.programs`). SIGNIFICANT = m2. VECTOR =
             1 takes a maximum a row of A and a column of B instead of one a matrix, which the papers on the scheme do
             and the article does not. FAST leaves Hopper's sums of 8-bit floats in the tensor core for the whole of K.
 Sums:       fp32 for a pair over the whole of K, in registers; then scaled and added to fp64 sums, in registers too.

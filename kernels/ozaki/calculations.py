@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gemmrepro.judge.calculation import Calculated, Inputs
-from gemmrepro.ozaki import article, programs
+from gemmrepro.ozaki import programs
 
 ROWS = 64
 
@@ -15,7 +15,7 @@ ROWS = 64
 def slices_of_one_binade(given: Inputs) -> Calculated:
     """Slices in fp16 of elements between 1 and 2, by the article's first split for inner products of n terms."""
     k = given.n or 0
-    split = article.naive_split(_one_binade(), k, "fp16")
+    split = programs.naive_split(_one_binade(), k, "fp16")
     return Calculated(float(len(split)), f"{ROWS} x {ROWS} elements from 1 to 2, inner products of {k} terms")
 
 

@@ -186,13 +186,13 @@ class Judge:
 
     def cells(self, c: Any) -> dict[str, float]:
         """The errors of C at the sampled outputs, as cells of a row."""
-        from gemmrepro.ozaki import exact, measures
+        from gemmrepro.ozaki import exact
 
         difference = exact.minus_double_double(c[self.rows][:, self.columns], self.hi, self.lo)
         return {
-            "err_scaled": measures.scaled(difference, self.scale),
-            "err_relative": measures.relative(difference, self.hi),
-            "err_fro": measures.frobenius(difference, self.hi),
+            "err_scaled": exact.scaled(difference, self.scale),
+            "err_relative": exact.relative(difference, self.hi),
+            "err_fro": exact.frobenius(difference, self.hi),
         }
 
 
@@ -222,10 +222,10 @@ def _by_the_bound(kernel: Any, a: Any, b: Any, judge: Judge) -> dict[str, int]:
     """The least d within 2 sqrt(k) u |A||B| at sampled outputs, for dropped pairs adding up worst or randomly."""
     import cupy
 
-    from gemmrepro.ozaki import bounds, exactness, formats, splitting
+    from gemmrepro.ozaki import bounds, exactness, splitting
 
     params = _split(kernel)
-    rho = exactness.rho(a.shape[1], formats.Format("", params["significant"], 0.0, 0))
+    rho = exactness.rho(a.shape[1], exactness.Format("", params["significant"], 0.0, 0))
     parts, sizes = [], []
     for x, places, axis in ((a, judge.rows, 0), (b, judge.columns, 1)):
         # With the row or column of the largest element the sample has the scale of the whole matrix.
@@ -459,7 +459,7 @@ class _Rounds:
 def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     import cupy
 
-    from gemmrepro.ozaki import measures
+    from gemmrepro.ozaki import exact
 
     # How long the library's algorithms are tried, of which `share` takes the fastest.
     context.session.trials.limit(context.settings["trial_seconds"])
@@ -470,7 +470,7 @@ def _products(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]
     for subject in filter(product.takes, context.subjects):
         product.c[...] = cupy.nan
         counted[subject] = product.counts(subject)
-        errors[subject] = {**product.judge.cells(product.c), "err_article": measures.articles(product.c, reference)}
+        errors[subject] = {**product.judge.cells(product.c), "err_article": exact.articles(product.c, reference)}
     rounds = _Rounds(product, counted)
     rounds.take(context.settings)
     for subject, cells in counted.items():

@@ -11,9 +11,9 @@ from typing import Any
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.gates.bounds import tensor_core_gamma
 from gemmrepro.operations import Shape
-from gemmrepro.ozaki import article, bounds, pairs, programs
+from gemmrepro.ozaki import bounds, pairs, programs
 from gemmrepro.ozaki.bounds import UNIT
-from gemmrepro.ozaki.formats import named
+from gemmrepro.ozaki.exactness import named
 from gemmrepro.registry import (
     Accepts,
     Buffer,
@@ -303,9 +303,9 @@ class _Fused:
         return named(programs.FORMATS[self.digits_of or self.dtype]).significant
 
     @property
-    def scheme(self) -> article.Fused:
+    def scheme(self) -> programs.Fused:
         """How many slices there are, and how many bits apart."""
-        return article.fused(1, named(programs.FORMATS[self.digits_of or self.dtype]).name)
+        return programs.fused(1, named(programs.FORMATS[self.digits_of or self.dtype]).name)
 
     @property
     def chosen(self) -> list[tuple[int, int]]:

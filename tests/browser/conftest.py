@@ -6,8 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from chromium import missing, started
-from looks import DESKTOP, size, theme
+from pages import DESKTOP, missing, size, started, theme
 from support import ROOT
 
 UNIT = Path(__file__).resolve().parents[1] / "unit"

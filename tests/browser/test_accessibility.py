@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from looks import DESKTOP, PHONE, size, theme
-from pages import KINDS, kinds, opened
+from pages import DESKTOP, KINDS, PHONE, kinds, opened, size, theme
 
 ROWS = 40
 """Rows of a table that are looked at. One template writes all of them, and axe takes 20 s for the claims."""

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from figure_faults import FAULTS
-from looks import DESKTOP, PHONE, size
-from pages import opened
+from pages import DESKTOP, PHONE, opened, size
 
 PLANTED = """
 const svg = [...document.querySelectorAll("figure svg")].find((each) => each.checkVisibility());

@@ -13,8 +13,7 @@ from statistics import median
 
 import pytest
 from bundle_links import dead_links, links_to_rows
-from looks import CONTRAST, DESKTOP, PHONE, printed_pages, size, theme
-from pages import KINDS, kinds, opened, waited
+from pages import DESKTOP, KINDS, PHONE, kinds, opened, size, theme, waited
 
 from gemmrepro.paper import archive
 
@@ -25,10 +24,11 @@ ELEMENTS, LAID_OUT, OF_A_FIGURE = 25_000, 5_000, 1_200
 """Most elements of a page, of those that it lays out at once, and of an inline SVG: what keeps a page from blocking."""
 
 
+ROWS = "[...document.querySelectorAll('#claims-table tbody tr')]"
+
+
 def shown(page) -> int:
-    return page.execute_script(
-        "return [...document.querySelectorAll('#claims-table tbody tr')].filter(r => !r.hidden).length"
-    )
+    return page.execute_script(f"return {ROWS}.filter(r => !r.hidden).length")
 
 
 def choose(page, name: str, value: str) -> None:
@@ -64,9 +64,15 @@ def arrived(page) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_opens_without_errors_or_requests(page, report, kind):
+def test_opens_searches_and_answers_without_errors_or_requests(page, report, kind):
     opened(page, kinds(report)[kind])
-    assert [entry for entry in page.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    page.execute_script("document.querySelector('.search input').focus()")
+    waited(page, "typeof gemmreproSearch === 'function'")
+    number = "document.querySelector('main a[href*=\"#row-\"]')"
+    if page.execute_script(f"return Boolean({number})"):
+        page.execute_script(f"{number}.click()")
+        waited(page, "document.querySelector('dialog[open]')")
+    assert [entry["message"] for entry in page.get_log("browser")] == []
     messages = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
     sent = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
     wanted = (report.as_uri() + "/", "data:", "about:")
@@ -120,18 +126,12 @@ def test_the_whole_bundle_resolves_in_an_empty_folder(report, tmp_path):
     assert dead_links(tmp_path / "report") == []
 
 
-@pytest.mark.parametrize("width", [PHONE, DESKTOP])
-def test_sixty_random_links_arrive_at_their_row(page, report, width):
+@pytest.mark.parametrize(("width", "script", "count"), [(PHONE, True, 60), (DESKTOP, True, 60), (DESKTOP, False, 20)])
+def test_random_links_arrive_at_their_row(page, report, width, script, count):
     size(page, width)
-    for place, fragment in random.Random(1).sample(links_to_rows(report), 60):
-        opened(page, report / place, fragment)
-        assert arrived(page), f"{place}#{fragment}"
-
-
-def test_links_arrive_without_script(page, report):
-    page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not script})
     try:
-        for place, fragment in random.Random(2).sample(links_to_rows(report), 20):
+        for place, fragment in random.Random(count).sample(links_to_rows(report), count):
             opened(page, report / place, fragment)
             assert arrived(page), f"{place}#{fragment}"
     finally:
@@ -179,20 +179,22 @@ def test_evidence_by_keyboard(page, report):
 
 def test_claims_begin_with_what_was_judged(page, report):
     opened(page, report / "claims.html")
-    verdicts = page.execute_script(
-        "return [...document.querySelectorAll('#claims-table tbody tr')].filter(r => !r.hidden)"
-        ".map(r => r.dataset.verdict)"
-    )
-    decided = {"reproduced", "partly", "not reproduced"}
-    judged = decided | {"undecided", "not comparable here", "consistent", "contradictory"}
-    assert verdicts and set(verdicts) <= judged
+    verdicts = set(page.execute_script(f"return {ROWS}.filter(r => !r.hidden).map(r => r.dataset.verdict)"))
+    judged = {
+        "reproduced",
+        "partly",
+        "not reproduced",
+        "undecided",
+        "not comparable here",
+        "consistent",
+        "contradictory",
+    }
+    assert verdicts and verdicts <= judged
 
 
 def test_filters_count_and_stay_in_the_address(page, report):
     opened(page, report / "claims.html", "verdict=")
-    rows = page.execute_script(
-        "return [...document.querySelectorAll('#claims-table tbody tr')].map(r => r.dataset.verdict)"
-    )
+    rows = page.execute_script(f"return {ROWS}.map(r => r.dataset.verdict)")
     assert shown(page) == len(rows) >= 25
     for verdict in sorted(set(rows)):
         choose(page, "verdict", verdict)
@@ -255,15 +257,12 @@ def test_search_finds_a_kernel(page, report):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fits_and_is_legible(page, report, kind):
+def test_fits(page, report, kind):
     opened(page, kinds(report)[kind])
     page.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
     for width in (320, PHONE, 768, DESKTOP):
         size(page, width)
         assert page.execute_script("return document.documentElement.scrollWidth") <= width, width
-    for scheme in ("light", "dark"):
-        theme(page, scheme)
-        assert page.execute_script(CONTRAST) == [], scheme
 
 
 def test_keyboard_reaches_the_content_soon(page, report):
@@ -303,4 +302,4 @@ def test_prints_whole(page, report):
     assert hidden == ["none", "none"]
     printed = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
     assert printed[:5] == b"%PDF-"
-    assert 3 <= printed_pages(printed) <= 30
+    assert 3 <= max(map(int, re.findall(rb"/Count (\d+)", printed))) <= 30, "pages"

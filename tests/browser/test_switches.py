@@ -8,6 +8,7 @@ import sys
 import pytest
 from pages import opened
 from support import ROOT
+from test_paper import choose, shown
 
 UNIT = ROOT / "tests" / "unit"
 CLAIM = "ladder.ratio.L7"
@@ -48,12 +49,7 @@ return shown.map((each) => each.textContent.trim().split(/[\\s[]/)[0]);
 def chosen(page, **choice: str) -> list[str]:
     """What the claim shows as measured after a choice."""
     for name, value in choice.items():
-        page.execute_script(
-            "const field = document.forms['claim-filters'].elements[arguments[0]]; field.value = arguments[1];"
-            " field.dispatchEvent(new Event('change', {bubbles: true}))",
-            name,
-            value,
-        )
+        choose(page, name, value)
     return page.execute_script(SHOWN)
 
 
@@ -81,9 +77,7 @@ def test_a_regime_is_chosen(page, several):
 
 def test_a_gpu_is_chosen(page, several):
     opened(page, several / "claims.html", "verdict=")
-    count = "return [...document.querySelectorAll('#claims-table tbody tr')].filter(each => !each.hidden).length"
-    before = page.execute_script(count)
-    chosen(page, gpu="Synthetic GPU")
-    assert page.execute_script(count) == before
-    chosen(page, gpu="Another GPU")
-    assert page.execute_script(count) == 0
+    before = shown(page)
+    for gpu, count in (("Synthetic GPU", before), ("Another GPU", 0)):
+        choose(page, "gpu", gpu)
+        assert shown(page) == count

@@ -12,25 +12,14 @@ from pathlib import Path
 import numbers_shown
 import pandas as pd
 import prose
-import pytest
-from looks import size, theme
+from pages import opened, waited
 from support import ROOT, alone
 
 from gemmrepro import registry
 from gemmrepro.measure.rows import BEYOND, ENOUGH
-from gemmrepro.paper.claims import references
-
-DESKTOP = 1440
 
 
-@pytest.fixture
-def page(browser):
-    size(browser, DESKTOP)
-    theme(browser, "light")
-    return browser
-
-
-def pages(report: Path) -> list[Path]:
+def with_numbers(report: Path) -> list[Path]:
     """The pages with measured numbers: all but that of the machines."""
     return [
         path for path in sorted(report.rglob("*.html")) if path.name not in ("gpus.html", "runs.html", "reproduce.html")
@@ -39,7 +28,7 @@ def pages(report: Path) -> list[Path]:
 
 def test_a_hundred_random_numbers_lead_to_samples_source_machine_code_and_command(page, report):
     """Two clicks at most: what one click shows, or leads to, has all four."""
-    known = pages(report)
+    known = with_numbers(report)
     wanted = 100 if len(known) > 100 else 30  # the synthetic report has two families
     weights = [max(path.read_text().count('class="n'), path.read_text().count("#row-")) for path in known]
     chance = random.Random(21)
@@ -62,15 +51,9 @@ def test_a_hundred_random_numbers_lead_to_samples_source_machine_code_and_comman
 
 def test_a_computed_number_says_how(page, report):
     """A quotient in the text shows its formula and the rows that it is computed from."""
-    place = report / "families/ladder.html"
-    page.get(place.as_uri())
-    count = page.execute_script("return document.querySelectorAll('main a[data-formula]').length")
-    assert count > 0
+    opened(page, report / "families/ladder.html")
     page.execute_script("document.querySelector('main a[data-formula]').click()")
-    page.execute_async_script(
-        "const done = arguments[0]; const wait = () => document.querySelector('dialog[open]') ? done()"
-        " : setTimeout(wait, 20); wait()"
-    )
+    waited(page, "document.querySelector('dialog[open]')")
     formula = page.execute_script("return document.querySelector('dialog .formula').textContent")
     assert re.search(r"Computed: .*[\u00f7\u00d7]", formula)
     rows = page.execute_script("return [...document.querySelectorAll('dialog .operands a')].map((a) => a.href)")
@@ -171,16 +154,6 @@ def test_the_abstract_names_findings(report):
     assert len(found) >= (3 if len(families) == len(registry.family_names()) else 0)
 
 
-def test_outside_links_are_references(report):
-    """K5: to what references.yaml lists, and to every article that has an address."""
-    links = set(re.findall(r'<a href="(https?://[^"]+)"', (report / "index.html").read_text()))
-    known = {each.url for each in references()} | {part["url"] for each in references() for part in each.parts}
-    others = {link for path in pages(report) for link in re.findall(r'<a href="(https?://[^"]+)"', path.read_text())}
-    own = re.compile(r"https?://(www\.)?(creativecommons|opensource|spdx|github)\.\w+/")
-    assert {link for link in others | links if unescape(link) not in known and not own.match(link)} == set()
-    assert {each.url for each in references() if each.articles and each.url} <= {unescape(link) for link in links}
-
-
 def test_every_command_plans(report, tmp_path_factory):
     """T5: all targets that the pages' commands name, in one dry run from the recordings."""
     targets = {
@@ -195,14 +168,3 @@ def test_every_command_plans(report, tmp_path_factory):
     with alone("checkout", tmp_path_factory):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-
-
-def test_the_paper_is_light(page, report):
-    """Of B3: a loaded page's own memory. How soon it loads and answers, B3 and B4, is measured by page_checks.py."""
-    page.execute_cdp_cmd("Performance.enable", {})
-    try:
-        page.get((report / "index.html").as_uri())
-        metrics = page.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
-        assert next(each["value"] for each in metrics if each["name"] == "JSHeapUsedSize") <= 50e6
-    finally:
-        page.execute_cdp_cmd("Performance.disable", {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.build import compilers
+from gemmrepro.build import key
 from gemmrepro.core.architectures import pick_arch
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, loaded
@@ -33,6 +34,19 @@ def stage(module: str, *arguments: object, **options) -> subprocess.CompletedPro
     return subprocess.run(**stage_process(module, *arguments), capture_output=True, text=True, **options)
 
 
+def gated(kernel_id: str, toolkit: str, built: Path, gates: Path) -> None:
+    """Judge a kernel as it was built; its verdict comes into `gates`."""
+    numeric = gates / "numeric"
+    answer = stage(
+        "gates.numeric", "--kernel", kernel_id, "--build", built, "--seeds", 1, "--out", numeric / f"{kernel_id}.json"
+    )
+    assert answer.returncode == 0, answer.stderr
+    arguments = ("--kernels", f"{kernel_id}={toolkit}", "--build", built, "--numeric", numeric, "--out", gates)
+    answer = stage("gates.stage", *arguments)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads((gates / f"{kernel_id}.json").read_text())["passed"], answer.stdout
+
+
 def runs(kernel: registry.Kernel, session: device.Session) -> bool:
     """Whether `kernel` has machine code for the GPU at hand."""
     archs = [f"sm_{target}" for target in kernel.platform.targets] or [session.gpu.arch]
@@ -45,7 +59,7 @@ def runs(kernel: registry.Kernel, session: device.Session) -> bool:
 def compiles(kernel: registry.Kernel) -> bool:
     """Whether the packages that `kernel` is compiled by or with are installed."""
     try:
-        compilers.compiler(kernel).packages(kernel)
+        key.compiler(kernel).packages(kernel)
     except UserError:
         return False
     return True

@@ -17,7 +17,7 @@ import numpy as np
 
 from gemmrepro import registry
 from gemmrepro.operations import Shape
-from gemmrepro.ozaki import formats
+from gemmrepro.ozaki import exactness
 from gemmrepro.registry import Kernel, Step
 
 NUMPY = {"float64": np.float64, "float32": np.float32, "int8": np.int8, "int32": np.int32, "int64": np.int64}
@@ -87,7 +87,7 @@ def _module(block: list[int], grid: list[int], order: Order) -> types.ModuleType
 
     def astype(x: Any, kind: str) -> Any:
         if kind in LOW:
-            return formats.convert(np.asarray(x, np.float64), formats.named(LOW[kind])).astype(np.float32)
+            return exactness.convert(np.asarray(x, np.float64), exactness.named(LOW[kind])).astype(np.float32)
         return np.asarray(x).astype(NUMPY[kind])
 
     def mma(a: np.ndarray, b: np.ndarray, sums: np.ndarray, use_fast_acc: bool = False) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Matrices and exact bounds that the tests of `gemmrepro.ozaki` share."""
+"""Matrices, exact bounds and scheme II backward, which the tests of `gemmrepro.ozaki` and of its kernels share."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gemmrepro.ozaki import exact
+from gemmrepro.ozaki import exact, moduli, residues
 
 UNIT = 2.0**-53
+LAST_ROUNDING = UNIT * (1 + 2.0**-40)
 SLACK = 1 + 2.0**-30
 """For bounds that are themselves computed in float64."""
 
@@ -47,3 +48,20 @@ def fractions(x: np.ndarray) -> np.ndarray:
 def error_and_scale(c: np.ndarray, a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """|C - AB| and |A||B|, each element correctly rounded."""
     return exact.product(a, b).minus(c), exact.product(np.abs(a), np.abs(b)).nearest()
+
+
+def operand_bound(a: np.ndarray, b: np.ndarray, s: np.ndarray, t: np.ndarray, rounding: str) -> np.ndarray:
+    """|A - Â||B| + |Â||B - B̂| [m,n], from the actual rounding errors of scheme II (each exact)."""
+    near_a = np.ldexp(residues.integers(a, s, rounding), -s)
+    near_b = np.ldexp(residues.integers(b, t, rounding), -t)
+    return np.abs(a - near_a) @ np.abs(b) + np.abs(near_a) @ np.abs(b - near_b)
+
+
+def integers_of(found: list[np.ndarray]) -> np.ndarray:
+    """C' exactly from its residues, as Python integers in an object array: sum r_i w_i modulo M."""
+    modulus = moduli.product(len(found))
+    total = np.zeros(found[0].shape, dtype=object)
+    for r, p in zip(found, moduli.moduli(len(found)), strict=True):
+        total = total + r.astype(object) * (modulus // p * pow(modulus // p, -1, p))
+    total = total % modulus
+    return np.where(total >= modulus // 2, total - modulus, total) if total.size else total

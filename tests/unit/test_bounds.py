@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gemmrepro.gates import bounds
-from gemmrepro.operations import Problem, Shape
+from gemmrepro.operations import Problem
 
 U = 2.0**-24
 
@@ -86,9 +86,3 @@ def test_sums_kept_in_fp16_are_bounded_block_by_block():
     assert anew.reach[0, 0] == 32
     two = bounds.half_sums(a, b, promoted=16)
     assert two.error[0, 0] == pytest.approx((8 + 24 + 32) * unit * (1 + unit) ** 2)
-
-
-def test_the_chance_that_a_right_kernel_fails():
-    assert bounds.failure_probability(Shape(1, 1, 1)) == pytest.approx(2 * math.exp(-81 / 2), rel=1e-5)
-    assert bounds.failure_probability(Shape(2, 3, 4)) == pytest.approx(48 * math.exp(-81 / 2), rel=1e-5)
-    assert bounds.failure_probability(Shape(2, 3, 4), unit=0.99) == 1.0

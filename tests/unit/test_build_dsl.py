@@ -12,8 +12,8 @@ from records import changed
 from support import ROOT, in_cuda13
 
 from gemmrepro import registry
-from gemmrepro.build import compilers, cute_dsl, cute_dsl_trace, fatbin
-from gemmrepro.build.key import build_key
+from gemmrepro.build import cute_dsl, cute_dsl_trace, toolkit
+from gemmrepro.build.key import COMPILERS, build_key, compiler
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Launch, TensorMap
@@ -106,26 +106,14 @@ def test_a_block_that_depends_on_the_problem_is_refused():
         COMPILER.flags(replace(PORT, launch=launch))
 
 
-def test_nothing_of_nvcc_may_stand_in_the_record_and_compilers_are_known():
-    with pytest.raises(
-        UserError, match="takes no defines from a record; leave them out, or compile with nvcc or cutile"
-    ):
-        PORT.with_code(defines={"N": "1"})
-    with pytest.raises(UserError, match="compiler 'rustc' is none of nvcc, cute_dsl"):
-        PORT.with_code(compiler="rustc")
-    assert set(registry.COMPILERS) == set(compilers.COMPILERS)
-
-
-def test_a_compiler_that_the_build_does_not_know_is_a_user_error():
-    with pytest.raises(UserError, match=r"x\.y names the compiler 'rustc', which is none of nvcc, cute_dsl, cutile"):
-        compilers.compiler(SimpleNamespace(id="x.y", code=SimpleNamespace(compiler="rustc")))
-
-
 def test_only_cutile_makes_a_binary_for_every_entry_point():
+    assert set(registry.COMPILERS) == set(COMPILERS)
+    with pytest.raises(UserError, match=r"x\.y names the compiler 'rustc', which is none of nvcc, cute_dsl, cutile"):
+        compiler(SimpleNamespace(id="x.y", code=SimpleNamespace(compiler="rustc")))
     several = registry.kernel("cutile.tail_bf16")
-    assert compilers.compiler(several).units(several) == several.codes
+    assert compiler(several).units(several) == several.codes
     for kernel in (PORT, registry.kernel("memory.histogram_merged")):
-        assert compilers.compiler(kernel).units(kernel) == (kernel,)
+        assert compiler(kernel).units(kernel) == (kernel,)
 
 
 def test_build_key_holds_versions_block_and_types_and_no_path(tmp_path, versions):
@@ -141,12 +129,6 @@ def test_build_key_holds_versions_block_and_types_and_no_path(tmp_path, versions
     versions["nvidia-cutlass-dsl"] = "4.9"
     keys.add(build_key(PORT, "13.4"))
     assert len(keys) == 6
-
-
-def test_what_the_build_reads_of_a_record_is_in_its_text():
-    text = compiled(PORT)
-    wide = replace(PORT, launch=lambda shape: Launch(grid=(1, 1, 1), block=(256, 1, 1)))
-    assert len({text, *(compiled(one) for one in (wide, PORT.with_compute(dtype_in="fp16")))}) == 3
 
 
 def test_a_missing_dsl_is_named_with_what_to_do(monkeypatch):
@@ -174,7 +156,7 @@ def test_ptx_is_assembled_for_every_architecture_and_kept_for_newer_ones(tmp_pat
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     images = {arch: tmp_path / f"sm_{arch}.ptx" for arch in ("80", "90", "90a")}
-    log = fatbin.assemble(images, tmp_path / "kernel.fatbin")
+    log = toolkit.assemble(images, tmp_path / "kernel.fatbin")
     calls = (tmp_path / "calls").read_text().splitlines()
     assert [re.search(r"-arch=(\S+)", line)[1] for line in calls[:3]] == ["sm_80", "sm_90", "sm_90a"]
     assert log.count("said by ptxas") == 3

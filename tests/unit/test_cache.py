@@ -12,7 +12,7 @@ import pytest
 from support import ROOT
 
 from gemmrepro import registry
-from gemmrepro.build import cached
+from gemmrepro.build import cache
 from gemmrepro.build.cache import Cache
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.host import command_line
@@ -33,23 +33,15 @@ def entries(kept: Cache) -> list[Path]:
     return sorted(path for path in kept.folder.rglob("*") if path.is_file())
 
 
-def test_an_entry_is_what_was_put(kept):
-    assert kept.get(KEY) is None
-    kept.put(KEY, FILES)
-    assert kept.get(KEY) == FILES
-    assert kept.get(OTHER) is None
-
-
 @pytest.mark.parametrize(
     "damage",
     [
         lambda data: data[:-1],
-        lambda data: b"",
         lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
         lambda data: b"0" * 64 + data[64:],
         lambda data: b"\xff" + data,
     ],
-    ids=["cut", "empty", "a bit", "another hash", "no text"],
+    ids=["cut", "a bit", "another hash", "no text"],
 )
 def test_a_damaged_entry_is_none_and_goes(damage, kept):
     kept.put(KEY, FILES)
@@ -62,12 +54,17 @@ def test_a_damaged_entry_is_none_and_goes(damage, kept):
 
 
 def test_an_entry_under_anothers_name_is_none(kept):
+    assert kept.get(KEY) is None
     kept.put(KEY, FILES)
     kept.put(OTHER, {"a": b"b"})
+    assert kept.get(OTHER) == {"a": b"b"}
     first, second = entries(kept)
     second.write_bytes(first.read_bytes())
     assert kept.get(OTHER) is None
     assert kept.get(KEY) == FILES
+    nowhere = Cache(first / "cache", 100)
+    nowhere.put(KEY, FILES)
+    assert nowhere.get(KEY) is None
 
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path):
@@ -80,13 +77,6 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path):
     assert kept.get(names[0])  # used now
     kept.trim()
     assert [kept.get(key) is not None for key in names] == [True, False, True]
-
-
-def test_a_folder_that_cannot_be_made_keeps_nothing(tmp_path):
-    (tmp_path / "file").write_text("")
-    kept = Cache(tmp_path / "file" / "cache", 100)
-    kept.put(KEY, FILES)
-    assert kept.get(KEY) is None
 
 
 WRITER = """
@@ -115,7 +105,7 @@ def test_processes_share_a_folder(tmp_path):
 
 def test_the_key_of_a_build_holds_all_that_determines_it(monkeypatch, tmp_path):
     def key(kernel=NAIVE, toolkit=TOOLKIT, archs=("90",)):
-        return cached.entry_key(kernel, toolkit, archs)
+        return cache.entry_key(kernel, toolkit, archs)
 
     edited = tmp_path / "edited.cu"
     edited.write_text(NAIVE.source_path.read_text() + "__device__ int edited;\n")
@@ -127,13 +117,13 @@ def test_the_key_of_a_build_holds_all_that_determines_it(monkeypatch, tmp_path):
         key(kernel=replace(NAIVE, code=replace(NAIVE.code, flags=("-G",)))),
         key(kernel=registry.kernel("ladder.coalesced")),
     ]
-    monkeypatch.setattr(cached, "code_of", lambda *compilers: "edited")
+    monkeypatch.setattr(cache, "code_of", lambda *compilers: "edited")
     keys.append(key())
     assert len(set(keys)) == len(keys)
 
 
 def test_the_code_of_one_compiler_counts_for_its_kernels_alone():
-    assert len({cached.code_of(name) for name in ("nvcc", "cute_dsl", "cutile")}) == 3
+    assert len({cache.code_of(name) for name in ("nvcc", "cute_dsl", "cutile")}) == 3
 
 
 @pytest.mark.parametrize(
@@ -159,5 +149,5 @@ def test_the_jobs_of_a_run_take_over_what_it_is_about():
 def test_containers_see_a_cache_outside_the_checkout(tmp_path):
     outside = build_cache({"folder": str(tmp_path), "megabytes": 100}, {"APPTAINER_BIND": "/data"})
     assert outside["APPTAINER_BIND"] == f"/data,{tmp_path}"
-    assert outside[cached.CACHE] == str(tmp_path)
+    assert outside[cache.CACHE] == str(tmp_path)
     assert "APPTAINER_BIND" not in build_cache({"folder": str(tmp_path), "megabytes": 1}, outside)

@@ -19,7 +19,7 @@ from numpy_cupy import StandIn
 from gemmrepro import registry, timing
 from gemmrepro.core.journal import Journal, fresh_seeds
 from gemmrepro.gates import gemm, gemm_cases
-from gemmrepro.gates.guarded import GUARD, POISON_BITS
+from gemmrepro.gates.gate import GUARD, POISON_BITS
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.cublas import Trials
 from gemmrepro.measure import plan, prepare, results, rounds, workspace

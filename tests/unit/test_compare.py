@@ -12,9 +12,20 @@ from recordings import Recorded, drawn, pair, reword, write
 
 from gemmrepro.errors import UserError
 from gemmrepro.measure.recording import SAMPLES
-from gemmrepro.recordings import compare, scatter
-from gemmrepro.recordings.comparison import FASTER, SAME, SLOWER, UNCLEAR, Rounds, Run, compared, verdict
-from gemmrepro.recordings.scatter import Paired, Prior, slopes
+from gemmrepro.recordings import compare, comparison
+from gemmrepro.recordings.comparison import (
+    FASTER,
+    SAME,
+    SLOWER,
+    UNCLEAR,
+    Paired,
+    Prior,
+    Rounds,
+    Run,
+    compared,
+    slopes,
+    verdict,
+)
 from gemmrepro.stats import Interval
 
 
@@ -186,7 +197,7 @@ def test_a_ratio_that_the_kernels_own_cycles_contradict_is_the_baselines():
 
 def test_single_rounds_and_few_rows_do_not_say_how_much_they_scatter():
     with pytest.raises(ValueError, match="so few rounds do not say how much they scatter"):
-        scatter.shift([1.0], [2.0], Prior())
+        comparison.shift([1.0], [2.0], Prior())
 
 
 def test_variances_of_many_rows_give_back_what_they_were_drawn_from():

@@ -13,7 +13,7 @@ from support import ROOT, in_cuda13
 
 from gemmrepro import registry
 from gemmrepro.build import compile as build
-from gemmrepro.build import cuobjdump, cutile, cutile_export, fatbin, sass
+from gemmrepro.build import cutile, cutile_export, sass, toolkit
 from gemmrepro.build.key import build_key
 from gemmrepro.build.record import MachineCode, Usage
 from gemmrepro.build.toolkit import Toolkit
@@ -184,7 +184,7 @@ def test_cubins_are_packed_as_they_are_and_nothing_is_kept_for_newer_gpus(tmp_pa
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     images = {arch: tmp_path / f"sm_{arch}.cubin" for arch in ("80", "90")}
-    assert fatbin.assemble(images, tmp_path / "kernel.fatbin") == ""
+    assert toolkit.assemble(images, tmp_path / "kernel.fatbin") == ""
     (packed,) = (tmp_path / "calls").read_text().splitlines()
     assert "kind=elf,sm=80" in packed and "kind=elf,sm=90" in packed and "kind=ptx" not in packed
 
@@ -232,8 +232,8 @@ def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
             spill_load_bytes=25,
         )
     }
-    assert cuobjdump.parse_blocks(ELF, "other") == {}
-    assert cuobjdump.local_bytes("STG.E.128", "STL") == 0
+    assert sass.parse_blocks(ELF, "other") == {}
+    assert sass.local_bytes("STG.E.128", "STL") == 0
 
 
 def checks(kernel, record):
@@ -350,21 +350,6 @@ def test_a_published_figure_is_that_of_the_kernels_own_type():
     }
     assert found == {"fp16": 1235.696555, "tf32": 698.961883, "fp8_e5m2": 2769.415226, "fp64": 1.124713}
     assert published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
-
-
-def test_the_family_has_verdicts_figures_and_findings(tmp_path):
-    from synthetic import World
-    from test_report import make
-
-    world = World(tmp_path, families=("cutile", "ceilings"), sizes=(4096, 8192)).write()
-    report = make(world).parent
-    assert "One source, every type" in (report / "families/cutile.html").read_text()
-    assert 'id="cutile-matmul-fp64"' in (report / "kernels/cutile.matmul_fp64.html").read_text()
-    entries = {entry["id"]: entry for entry in json.loads((tmp_path / "verdicts.json").read_text())["claims"]}
-    ratio = entries["cutile.ratio.tf32.n8192"]
-    assert "ublished 1.030 on NVIDIA B200" in ratio["explanation"] and len(ratio["published"]) == 2
-    assert entries["cutile.throughput.tf32.n8192"]["verdict"] == "covered"
-    assert entries["cutile.cublas.tf32.n8192"]["way"] == "share"
 
 
 def test_what_may_be_searched_compiles_for_hopper_at_all_and_keeps_its_layout():

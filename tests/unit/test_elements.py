@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmrepro.gates import compare
+from gemmrepro.gates import gate
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
-from gemmrepro.gates.compare import bit_for_bit, reference_gemm
+from gemmrepro.gates.gate import bit_for_bit, reference_gemm
 
 INF, NAN = float("inf"), float("nan")
 LARGEST = float(np.finfo(np.float32).max)
@@ -18,7 +18,7 @@ def judged(got: float, want: float, size: float = 1.0, bound: float = 0.25, **op
     result = np.array([[1.0, got], [2.0, 3.0]], np.float32 if options.get("dtype", "fp32") == "fp32" else np.float16)
     reference = np.array([[1.0, want], [2.0, 3.0]])
     scale = np.array([[1.0, size], [2.0, 3.0]])
-    verdict = compare.compare(result, reference, scale, bound, **options)
+    verdict = gate.compare(result, reference, scale, bound, **options)
     assert verdict.passed == (not verdict.message)
     if verdict.message:
         assert verdict.message.startswith("1 of 4 elements are wrong; the first is C[0,1] = ")
@@ -72,9 +72,9 @@ def test_sums_that_overflow_on_the_way_may_be_infinite():
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_a_narrow_result_is_rounded_once_more(dtype):
     unit = UNIT_ROUNDOFF[dtype]
-    allowed = compare._allowed(np.array([8.0, INF]), np.array([2.0, INF]), 0.0, 0.25, 0.0, dtype)
+    allowed = gate._allowed(np.array([8.0, INF]), np.array([2.0, INF]), 0.0, 0.25, 0.0, dtype)
     assert allowed[0] == pytest.approx(0.5 + unit * 8.5)
-    assert compare._allowed(np.array([8.0]), np.array([2.0]), 0.0, 0.25, 0.0, "fp32")[0] == 0.5
+    assert gate._allowed(np.array([8.0]), np.array([2.0]), 0.0, 0.25, 0.0, "fp32")[0] == 0.5
 
 
 def test_errors_are_the_largest_in_units_of_each_elements_scale():
@@ -82,21 +82,21 @@ def test_errors_are_the_largest_in_units_of_each_elements_scale():
     scale = np.array([[1.0, 0.001, 0.0], [4.0, 5.0, 60.0]])
     result = reference.astype(np.float64).copy()
     result[0, 1] += 0.001 * 3 * UNIT_ROUNDOFF["fp64"] * 4
-    verdict = compare.compare(result, reference, scale, 1.0, dtype="fp64")
+    verdict = gate.compare(result, reference, scale, 1.0, dtype="fp64")
     assert verdict.err_scaled_max == pytest.approx(12, rel=0.05), "small scales count as large ones do"
     result = reference.copy()
     result[1, 2] += 3.0
-    verdict = compare.compare(result, reference, scale, 1.0, dtype="fp64", rows=1)
+    verdict = gate.compare(result, reference, scale, 1.0, dtype="fp64", rows=1)
     assert verdict.err_scaled_max == pytest.approx(0.05 / UNIT_ROUNDOFF["fp64"])
     assert verdict.err_fro == pytest.approx(3.0 / np.sqrt((reference**2).sum()))
-    less = compare.compare(result, reference, scale, 1.0, dtype="fp64", underflow=1.0)
+    less = gate.compare(result, reference, scale, 1.0, dtype="fp64", underflow=1.0)
     assert less.err_scaled_max == pytest.approx(2.0 / 60 / UNIT_ROUNDOFF["fp64"]), "beyond what underflow explains"
 
 
 def test_no_errors_are_said_of_what_is_not_finite_or_has_no_products():
-    nothing = compare.compare(np.array([[INF]]), np.array([[INF]]), np.array([[INF]]), 1.0, dtype="fp64")
+    nothing = gate.compare(np.array([[INF]]), np.array([[INF]]), np.array([[INF]]), 1.0, dtype="fp64")
     assert nothing.passed and nothing.err_scaled_max is None and nothing.err_fro is None
-    zero = compare.compare(np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)), 1.0, dtype="fp64")
+    zero = gate.compare(np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)), 1.0, dtype="fp64")
     assert zero.passed and zero.err_scaled_max is None and zero.err_fro is None
 
 
@@ -105,12 +105,12 @@ def test_the_first_wrong_element_is_named_whatever_the_blocks():
     result = reference.copy()
     result[3, 1], result[5, 0] = 99.0, NAN
     for rows in (1, 2, 4, 100):
-        verdict = compare.compare(result, reference, np.ones((6, 2)), 0.1, dtype="fp64", rows=rows)
+        verdict = gate.compare(result, reference, np.ones((6, 2)), 0.1, dtype="fp64", rows=rows)
         assert verdict.message == "2 of 12 elements are wrong; the first is C[3,1] = 99, expected 7"
     with pytest.raises(ValueError, match="shapes differ"):
-        compare.compare(result[:5], reference, np.ones((6, 2)), 0.1)
+        gate.compare(result[:5], reference, np.ones((6, 2)), 0.1)
     with pytest.raises(ValueError, match="shapes differ"):
-        compare.compare(result, reference, np.ones((5, 2)), 0.1)
+        gate.compare(result, reference, np.ones((5, 2)), 0.1)
 
 
 def test_bits_are_compared_and_not_values():

@@ -16,12 +16,9 @@ from synthetic import write_build
 from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.gates import combined, numeric
-from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.gate import Case, Gate, Judged
-from gemmrepro.gates.keys import gate_key
-from gemmrepro.gates.memory import Memory, needed_memory
+from gemmrepro.gates.gate import Case, Gate, Judged, Verdict
 from gemmrepro.gates.numeric import Wanted
-from gemmrepro.gates.operations import Gates
+from gemmrepro.gates.operations import Gates, Memory, gate_key, needed_memory
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operations import Shape
 from gemmrepro.paper.gates import gate_view

@@ -14,7 +14,7 @@ from gemmrepro.build.record import MachineCode
 from gemmrepro.errors import UserError
 from gemmrepro.gates import stage as gates_stage
 from gemmrepro.gates import static
-from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.operations import gate_key
 from gemmrepro.gates.stage import gate, summary_line
 from gemmrepro.paper.gates import gate_view
 

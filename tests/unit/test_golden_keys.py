@@ -21,7 +21,7 @@ from gemmrepro.core.dependencies import PACKAGE
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.trees import file_hash
-from gemmrepro.gates.keys import gate_key
+from gemmrepro.gates.operations import gate_key
 from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import TIMING_METHOD, run_key
 

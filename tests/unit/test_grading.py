@@ -16,10 +16,9 @@ R9 = [kernel.params["moduli"] for kernel in registry.kernels("crt") if kernel.ru
 
 
 @pytest.mark.parametrize("law", grading.INPUTS)
-@pytest.mark.parametrize("seed", range(3))
-def test_it_tells_classical_products_from_strassens(law: str, seed: int) -> None:
+def test_it_tells_classical_products_from_strassens(law: str) -> None:
     """The controls are products: with integers they are exact."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(1)
     a, b = grading.INPUTS[law](rng, *SHAPE)
     assert grading.faults(a, b, a @ b) == []
     whole_a, whole_b = rng.integers(-8, 9, a.shape).astype(float), rng.integers(-8, 9, b.shape).astype(float)

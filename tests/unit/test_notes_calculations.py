@@ -36,13 +36,18 @@ def test_the_printed_merge_is_right_for_powers_of_two_alone(bins, right):
     assert not (merged(np.pad(partials, ((0, 40), (0, 0))), bins // 2)[:bins] == partials.sum(axis=0)).all()
 
 
-def test_eleven_numbers_of_bins_up_to_1024_are_powers_of_two():
-    assert calculated("memory", "merged_as_printed", bins=1024) == 11
-
-
-def test_the_printed_copy_is_whole_at_the_lengths_of_the_figures_and_not_between():
-    assert calculated("memory", "copied_as_printed", first=1024, last=1 << 30, doubling=1) == 21
-    assert calculated("memory", "copied_as_printed", first=1025, last=1032) == 2
+@pytest.mark.parametrize(
+    ("name", "options", "value"),
+    [
+        ("memory.merged_as_printed", {"bins": 1024}, 11),  # the powers of two up to 1024
+        ("memory.copied_as_printed", {"first": 1024, "last": 1 << 30, "doubling": 1}, 21),
+        ("memory.copied_as_printed", {"first": 1025, "last": 1032}, 2),
+        ("memory.shared_of_an_a100", {}, 164),
+        ("pytorch.printed_milliseconds", {"milliseconds": 1}, 1e-6),
+    ],
+)
+def test_what_printed_code_does(name, options, value):
+    assert calculated(*name.split("."), **options) == pytest.approx(value)
 
 
 def test_a_cast_is_counted_by_the_instructions_that_differ():
@@ -50,11 +55,3 @@ def test_a_cast_is_counted_by_the_instructions_that_differ():
     other = SimpleNamespace(instructions={"LDG.E": 5, "STG.E": 4, "MOV": 2}, instruction_total=11)
     assert calculated("memory", "instructions_of_the_cast", (one, one)) == 0
     assert calculated("memory", "instructions_of_the_cast", (one, other)) == 3
-
-
-def test_a_multiprocessor_of_an_a100_has_164_kb_of_shared_memory():
-    assert calculated("memory", "shared_of_an_a100") == 164
-
-
-def test_seconds_over_a_thousand_are_no_milliseconds():
-    assert calculated("pytorch", "printed_milliseconds", milliseconds=1) == pytest.approx(1e-6)

@@ -5,7 +5,7 @@ import pytest
 from records import record
 
 from gemmrepro.core.dtypes import DTYPES, narrow, widen
-from gemmrepro.gates import bounds, compare, gemm_cases
+from gemmrepro.gates import bounds, gate, gemm_cases
 from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import Kernel
 
@@ -62,12 +62,12 @@ def verdict_of(case, dtype, result):
     """The gate's verdict on a result given in float64, and whether exact inputs gave exact numbers."""
     problem = Problem("gemm", dtype, TYPES[dtype])
     a, b = stored(case, dtype)
-    reference, scale = compare.reference_gemm(a, b, 1.0, 0.0, None)
+    reference, scale = gate.reference_gemm(a, b, 1.0, 0.0, None)
     wide = problem.dtype_out in ("fp64", "int32")
     with np.errstate(over="ignore"):
         got = narrow(result if wide else result.astype(np.float32), problem.dtype_out)
         best = narrow(reference if wide else reference.astype(np.float32), problem.dtype_out)
-    verdict = compare.compare(
+    verdict = gate.compare(
         got,
         reference,
         scale,

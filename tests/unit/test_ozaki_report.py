@@ -17,7 +17,7 @@ from gemmrepro.judge.evidence import Evidence
 from gemmrepro.judge.experiments import point_values
 from gemmrepro.measure import rows as measured
 from gemmrepro.registry import ladders
-from gemmrepro.registry.ladders import is_tuned, level_name, steps
+from gemmrepro.registry.ladders import is_tuned, steps
 
 CLAIMS = claims.load(("ozaki",))
 
@@ -81,17 +81,12 @@ def test_a_ratio_of_two_rows_has_the_interval_that_both_allow(tmp_path, ends, ve
 
 
 def test_every_row_of_the_article_is_claimed_and_found(results):
-    assert {row["table"] for claim in CLAIMS for row in claim.published} >= {
-        "naive",
-        "fast mode + fused split",
-        "d sweep",
-    }
+    tables = {row["table"] for claim in CLAIMS for row in claim.published}
+    assert tables >= {"naive", "fast mode + fused split", "d sweep"}
     for claim in CLAIMS:
         if "by" in claim.compute and claim.compute["experiment"] == "products" and "over" not in claim.compute:
-            if claim.covered_by:
-                assert judge(claim.id, results)["verdict"] == "covered", claim.id
-            elif claim.transfer["kind"] == "as is":
-                expected = "build fact" if claim.register == "build" else "reproduced"
+            expected = "covered" if claim.covered_by else "build fact" if claim.register == "build" else "reproduced"
+            if claim.covered_by or claim.transfer["kind"] == "as is":
                 assert judge(claim.id, results)["verdict"] == expected, claim.id
             else:  # the article's times on a GPU with other rates
                 assert claim.transfer["kind"] in ("share", "model")
@@ -99,31 +94,23 @@ def test_every_row_of_the_article_is_claimed_and_found(results):
 
 def test_each_value_is_held_against_its_own_row(results):
     (claim,) = (one for one in CLAIMS if one.id == "ozaki.sweep.relative_error")
-    assert claim.kernels == tuple(f"ozaki.fused_bf16_d{d}" for d in (9, 8, 7, 6, 5))
     found, _ = point_values(results["products"], claim, "cuda13")
     assert [each.published for each in found] == [row["value"] for row in claim.published]
     assert [each.point for each in found] == [f"n 16384, d {d}" for d in (9, 8, 7, 6, 5)]
     results["products"].rows.loc[results["products"].rows["kernel"] == "ozaki.fused_bf16_d6", "err_article"] *= 1.3
     entry = judge(claim.id, results)
     assert entry["verdict"] == "partly" and "4 of 5 points" in entry["explanation"]
-    assert "published 4.39e-11" in entry["explanation"]
 
 
 def test_times_are_told_in_one_unit_and_judged_on_their_own_gpu_alone(results):
     entry = judge("ozaki.fast.bf16.kernel_time", results)
     assert entry["verdict"] == "not reproduced" and entry["way"] == "share"
     assert "323,100 (published 323,100" in entry["explanation"]
-    (claim,) = (one for one in CLAIMS if one.id == "ozaki.fused_split")
-    assert judge(claim.id, results)["verdict"] == "reproduced"  # 36.00 over 1.16 ms is the article's 31
 
 
 def test_kernels_of_several_launches_are_steps_of_their_own():
-    named = {kernel.id: level_name(kernel) for kernel in registry.kernels("ozaki")}
-    assert len(set(named.values())) == len(named)
-    assert not any(is_tuned(kernel) for kernel in registry.kernels("ozaki") if kernel.run.steps)
-    assert [one.id for one in steps("ozaki")] == [
-        kernel.id for kernel in registry.kernels("ozaki") if kernel.run.steps and kernel.timing.timed
-    ]
+    timed = [kernel for kernel in registry.kernels("ozaki") if kernel.run.steps and kernel.timing.timed]
+    assert steps("ozaki") == timed and not any(map(is_tuned, timed))
     before = ladders.before(registry.kernel("ozaki.fused_bf16_d5"))
     assert before is not None and before.id == "ozaki.fused_bf16_d9"
     assert ladders.before(registry.kernel("ozaki.naive_fp16")) is None
@@ -137,19 +124,6 @@ def test_the_frontier_joins_the_cuts_of_fast_mode(results):
     (axes,) = drawn.paint(style.WIDE).axes
     assert axes.get_xscale() == "log" and len(axes.lines[0].get_xdata()) == 5
     assert len(drawn.rows) == 5  # the cuts at 16384; no other row has a ratio
-
-
-def test_a_linear_axis_begins_at_zero(tmp_path):
-    rows = [
-        {"kernel": "ozaki.fused_bf16_d9", "toolkit": "cuda13", "law": "spread", "phi": phi, "err_scaled": 1.0 + phi}
-        for phi in (0.0, 0.5, 4.0)
-    ]
-    write(tmp_path, "accuracy", rows)
-    _, lines = experiments.figures("ozaki")["spread"]
-    drawn = declared.draw("ozaki", lines, load(tmp_path, "ozaki")["accuracy"])
-    axes = drawn.paint(style.WIDE).axes[0]
-    assert axes.get_xscale() == "linear" and axes.get_xlim()[0] < 0 < 4 < axes.get_xlim()[1]
-    assert [cell["φ"] for cell in drawn.table] == [0, 0.5, 4]
 
 
 def test_slopes_and_gains_are_quotients_of_two_published_rows(results):

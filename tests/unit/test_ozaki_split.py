@@ -1,20 +1,24 @@
-"""Slices: what they add up to, what they are made of, what a power of two does to them."""
+"""Slices: what they add up to, how long their sums stay exact, and the products that they make."""
 
 from __future__ import annotations
+
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from ozaki_matrices import any_floats, fractions
+from ozaki_matrices import SLACK, UNIT, any_floats, error_and_scale, fractions
+from ozaki_matrices import pairs as any_pairs
 
 from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.errors import UserError
-from gemmrepro.ozaki import article, bounds, exactness, formats
-from gemmrepro.ozaki.arrays import ceil_log2, peak
-from gemmrepro.ozaki.splitting import extract, extract_sigma, slices_needed, split
+from gemmrepro.ozaki import accumulate, bounds, exact, exactness, inputs, pairs, programs
+from gemmrepro.ozaki.accumulate import ceil_log2, peak, set_aside
+from gemmrepro.ozaki.splitting import Split, extract, multiply, split
 
-FORMATS = list(formats.FORMATS.values())
+FORMATS = list(exactness.FORMATS.values())
 SCALES = ("matrix", "row", "column")
 LEAST = 5e-324
 
@@ -23,73 +27,33 @@ LEAST = 5e-324
 @given(any_floats(3, 3), st.sampled_from(FORMATS), st.sampled_from([1, 100, 1024, 16384]), st.sampled_from(SCALES))
 @example(np.array([[0.0, -0.0], [LEAST, -LEAST]]), FORMATS[0], 1024, "row")
 @example(np.array([[2.0**1023, -(2 - 2.0**-52) * 2.0**1023], [LEAST, 1.0]]), FORMATS[1], 7, "matrix")
-def test_a_split_is_exact(x: np.ndarray, fmt: formats.Format, k: int, scale: str) -> None:
-    rho = exactness.rho(k, fmt)
-    parts = split(x, rho, scale)
+def test_a_split_is_exact(x: np.ndarray, fmt: exactness.Format, k: int, scale: str) -> None:
+    parts = split(x, exactness.rho(k, fmt), scale)
     assert not parts.residual.any()
-    total = sum((fractions(part.digits) * fractions_of_two(part.exponent) for part in parts.slices), fractions(0.0 * x))
-    assert (total == fractions(x)).all()
+    total = fractions(0.0 * x)
     for part in parts.slices:
-        assert (part.digits == np.rint(part.digits)).all()
-        assert np.abs(part.digits).max() <= 2.0**parts.beta
+        assert (part.digits == np.rint(part.digits)).all() and np.abs(part.digits).max() <= 2.0**parts.beta
         assert not np.signbit(part.digits[part.digits == 0]).any()
         assert part.exponent.shape == peak(x, scale).shape
         assert (part.stored(fmt, parts.beta) == np.ldexp(part.digits, -parts.beta)).all()
-    assert slices_needed(x, rho, scale) == len(parts)
+        total = total + fractions(part.digits) * np.vectorize(lambda e: Fraction(2) ** int(e), [object])(part.exponent)
+    assert (total == fractions(x)).all()
 
 
-def fractions_of_two(exponent: np.ndarray) -> np.ndarray:
-    from fractions import Fraction
-
-    return np.array([Fraction(2) ** int(e) for e in exponent.flat], dtype=object).reshape(exponent.shape)
-
-
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(any_floats(), st.integers(42, 50))
+@example(np.append(np.ldexp(np.arange(-16, 17) + 0.5, -5), 1.0)[None, :], 48)  # ties go to even
 def test_the_scaled_rounding_is_the_articles_sigma(x: np.ndarray, rho: int) -> None:
-    largest = peak(x, "matrix")
-    c = ceil_log2(largest)
-    if (c + rho > 1023).any():
-        return
-    assert (extract(x, c, rho).value() == extract_sigma(x, c, rho)).all()
-
-
-def test_ties_go_to_even_as_in_sigma() -> None:
-    units = np.arange(-16, 17)[None, :] + 0.5
-    x = np.hstack([np.ldexp(units, -5), [[1.0]]])  # beta = 5: halves of the unit 2^-5
-    part = extract(x, np.zeros((1, 1), np.int32), 48)
-    assert (part.value() == extract_sigma(x, np.zeros((1, 1), np.int32), 48)).all()
-    assert (part.digits[:, :-1] % 2 == 0).all()
+    c = ceil_log2(peak(x, "matrix"))
+    if (c + rho <= 1023).all():
+        sigma = np.ldexp(np.full_like(x, 0.75), c + rho)
+        assert (extract(x, c, rho).value() == (x + sigma) - sigma).all()
 
 
 def test_the_exponent_of_the_maximum_is_exact_beside_powers_of_two() -> None:
     x = np.array([1.0, np.nextafter(1, 2), np.nextafter(1, 0), 2.0**-1074, 3 * 2.0**-1074, np.finfo(float).max, 8.0])
     assert ceil_log2(x).tolist() == [0, 1, 0, -1074, -1072, 1024, 3]
     assert ceil_log2(np.zeros(1)) == 0
-
-
-@settings(deadline=None, max_examples=40)
-@given(any_floats(4, 4), st.data())
-def test_a_scale_a_row_ignores_powers_of_two(x: np.ndarray, data: st.DataObject) -> None:
-    x = np.clip(x, -1e200, 1e200)
-    x = np.where(np.abs(x) < 1e-200, 0.0, x)
-    powers = data.draw(st.lists(st.integers(-150, 150), min_size=x.shape[0], max_size=x.shape[0]))
-    shift = np.array(powers, np.int32)[:, None]
-    plain, scaled = split(x, 46, "row", count=5), split(np.ldexp(x, shift), 46, "row", count=5)
-    for one, other in zip(plain.slices, scaled.slices, strict=True):
-        assert (one.digits == other.digits).all()
-        rows = one.digits.any(axis=1)
-        assert (other.exponent[rows] - one.exponent[rows] == shift[rows]).all()
-
-
-def test_one_scale_a_matrix_does_not() -> None:
-    x = np.random.default_rng(0).standard_normal((4, 8))
-    scaled = x * np.array([[1.0], [1.0], [1.0], [2.0**-20]])
-    losses = []
-    for scale in ("matrix", "row"):
-        left = split(scaled, 46, scale, count=5).residual[3] / scaled[3]
-        losses.append(np.abs(left).max())
-    assert losses[0] > 2.0**18 * losses[1]
 
 
 @settings(deadline=None, max_examples=40)
@@ -100,69 +64,209 @@ def test_fixed_steps_leave_what_they_say(x: np.ndarray, beta: int, count: int, m
     parts = split(x, 53 - beta, "row", count=count, step=step)
     whole = sum((part.value() for part in reversed(parts.slices)), parts.residual)
     assert (whole == x).all() or count * step > 40  # summed in float64, exact while 53 bits hold
-    top = peak(x, "row")
-    c = ceil_log2(top)
-    digits = max(beta, step - 1)
-    assert all(np.abs(part.digits).max() <= 2.0**digits for part in parts.slices)
-    left = c - beta - 1 - (count - 1) * step
+    c = ceil_log2(peak(x, "row"))
     # A step beyond beta + 1 leaves no gap: digits grow instead.
-    assert (np.abs(parts.residual) <= np.ldexp(np.ones(c.shape), left)).all()
+    assert all(np.abs(part.digits).max() <= 2.0 ** max(beta, step - 1) for part in parts.slices)
+    assert (np.abs(parts.residual) <= np.ldexp(np.ones(c.shape), c - beta - 1 - (count - 1) * step)).all()
 
 
-@pytest.mark.parametrize("fmt", FORMATS, ids=lambda fmt: fmt.name)
-def test_the_number_of_slices_follows_from_the_bits(fmt: formats.Format) -> None:
-    rng = np.random.default_rng(5)
-    for k in (64, 1024, 8192):
-        x = rng.standard_normal((60, 61)) * np.exp(rng.standard_normal((60, 61)))
-        rho = exactness.rho(k, fmt)
-        fraction, exponent = np.frexp(x)
-        mantissa = np.ldexp(fraction, 53).astype(np.int64)
-        trailing = np.log2(mantissa & -mantissa).astype(int)
-        last_bit = int((exponent - 53 + trailing).min())
-        predicted = bounds.predicted_slices(int(ceil_log2(peak(x, "matrix"))[0, 0]), last_bit, 53 - rho)
-        assert predicted <= slices_needed(x, rho) <= predicted + 1
-
-
-def test_slices_that_are_not_scaled_leave_the_type() -> None:
-    x = np.random.default_rng(1).standard_normal((8, 8))
-    parts = article.naive_split(x, 1024, "fp16")
-    deep = parts.slices[4]
-    assert formats.representable(deep.stored(formats.named("fp16"), parts.beta), formats.named("fp16")).all()
-    assert not formats.representable(deep.value(), formats.named("fp16")).all()
+def test_the_fused_splits_digits_outgrow_the_guarantee_at_16384() -> None:
+    """Steps of 7 bits with units of 5 leave digits of 6 from the second slice on: 26 bits in the worst case."""
+    fused = programs.fused(16384, "bf16")
+    assert (fused.beta, fused.step, fused.count) == (5, 7, 7)
+    a, _ = inputs.normal(np.random.default_rng(4), 8, 8, 16384)
+    first, *others = (np.abs(part.digits).max() for part in split(a, fused.rho, count=7, step=7).slices)
+    assert first <= 2**5 and all(2**5 < largest <= 2**6 for largest in others)
+    assert exactness.is_exact(16384, 5, 5) and not exactness.is_exact(16384, 6, 6)
 
 
 def test_rounding_to_formats() -> None:
     rng = np.random.default_rng(2)
     x = rng.standard_normal(4000) * np.exp2(rng.integers(-30, 20, 4000))
     with np.errstate(over="ignore"):
-        assert (formats.convert(x, formats.named("fp16")) == x.astype(np.float16).astype(np.float64)).all()
+        assert (exactness.convert(x, exactness.named("fp16")) == x.astype(np.float16).astype(np.float64)).all()
     single = x.astype(np.float32)
     bf16 = widen(narrow(single, "bf16"), "bf16")
-    assert (formats.convert(single.astype(np.float64), formats.named("bf16")) == bf16).all()
-    e4m3 = formats.convert(np.array([448.0, 464.0, 465.0, 2.0**-9, 2.0**-10, 1.0625, 1.1875, -0.0]), FORMATS[2])
+    assert (exactness.convert(single.astype(np.float64), exactness.named("bf16")) == bf16).all()
+    e4m3 = exactness.convert(np.array([448.0, 464.0, 465.0, 2.0**-9, 2.0**-10, 1.0625, 1.1875, -0.0]), FORMATS[2])
     assert np.array_equal(e4m3, [448.0, 448.0, np.nan, 2.0**-9, 0.0, 1.0, 1.25, -0.0], equal_nan=True)
-    e5m2 = formats.convert(np.array([57344.0, 61440.0, 2.0**-16, -1e9]), FORMATS[3])
+    e5m2 = exactness.convert(np.array([57344.0, 61440.0, 2.0**-16, -1e9]), FORMATS[3])
     assert np.array_equal(e5m2, [57344.0, np.inf, 2.0**-16, -np.inf])
 
 
+@given(st.integers(1, 2**22), st.integers(14, 32))
+def test_the_width_is_the_largest_that_is_exact(k: int, accumulator: int) -> None:
+    beta = exactness.exact_bits(k, accumulator)
+    if beta >= 0:
+        assert exactness.is_exact(k, beta, beta, accumulator)
+    assert not exactness.is_exact(k, max(beta, -1) + 1, max(beta, -1) + 1, accumulator)
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda fmt: fmt.name)
+def test_rho_is_the_articles(fmt: exactness.Format) -> None:
+    for k in (1, 2, 3, 100, 128, 1000, 1024, 2048, 4096, 8192, 16384, 2**20):
+        assert exactness.rho(k, fmt) == max(math.ceil(53 - (24 - math.log2(k)) / 2), 53 - fmt.significant)
+
+
+@pytest.mark.parametrize("fmt", FORMATS, ids=lambda fmt: fmt.name)
+@pytest.mark.parametrize("k", [5, 1000])
+def test_every_inner_product_of_a_split_is_exact_in_fp32(fmt: exactness.Format, k: int) -> None:
+    a, b = inputs.spread(1.0)(np.random.default_rng(k), 3, 4, k)
+    rho = exactness.rho(k, fmt)
+    one, other = split(a, rho, "row", count=6), split(b, rho, "column", count=6)
+    for p, q in ((0, 0), (1, 2), (5, 5)):
+        x, y = one.slices[p].digits, other.slices[q].digits
+        integers = x.astype(np.int64).astype(object) @ y.astype(np.int64).astype(object)
+        assert (accumulate.exact(x, y) == integers).all() and (accumulate.int32(x, y) == integers).all()
+        assert (x.astype(np.float32).cumsum(axis=1) == x.cumsum(axis=1)).all() and abs(integers).max() <= 2**24
+
+
+def test_kept_and_dropped_pairs() -> None:
+    assert [len(pairs.select(7, 7, d)) for d in (9, 8, 7, 6, 5)] == [39, 34, 28, 21, 15]
+    assert len(pairs.select(7, 7)) == len(pairs.select(7, 7, 13)) == 49 and len(pairs.select(14, 14, 16)) == 130
+    kept, gone = pairs.select(7, 5, 6), pairs.dropped(7, 5, 6)
+    assert sorted(kept + gone) == pairs.select(7, 5)
+    assert all(p + q < 6 for p, q in kept) and all(p + q >= 6 for p, q in gone)
+
+
+def split_both(a: np.ndarray, b: np.ndarray, rho: int, vector: bool = True, **how: int) -> tuple[Split, Split]:
+    return split(a, rho, "row" if vector else "matrix", **how), split(b, rho, "column" if vector else "matrix", **how)
+
+
+def product(a: np.ndarray, b: np.ndarray, vector: bool = True, d: int | None = None, **how: int) -> np.ndarray:
+    return multiply(*split_both(a, b, 46, vector, **how), d=d)
+
+
+def limit(one: Split, other: Split, d: int | None = None) -> np.ndarray:
+    """What the rounding of the outer sum, dropped pairs and residuals may add to each element."""
+    kept = pairs.select(len(one), len(other), d)
+    parts = [[np.abs(part.value()) for part in each.slices] + [np.abs(each.residual)] for each in (one, other)]
+    total = np.zeros((one.residual.shape[0], other.residual.shape[1]))
+    for p, left in enumerate(parts[0]):
+        for q, right in enumerate(parts[1]):
+            total += (len(kept) * UNIT if (p, q) in kept else 1.0) * (left @ right)
+    return SLACK * total
+
+
+@settings(deadline=None, max_examples=40)
+@given(any_pairs(), st.sampled_from(FORMATS), st.booleans())
+def test_all_pairs_of_a_full_split_err_only_in_the_outer_sum(operands, fmt: exactness.Format, vector: bool) -> None:
+    a, b = operands
+    parts = split_both(a, b, exactness.rho(a.shape[1], fmt), vector)
+    error, _ = error_and_scale(multiply(*parts), a, b)
+    assert (error <= limit(*parts)).all()
+
+
+@pytest.mark.parametrize("name", inputs.INPUTS)
+def test_products_of_hard_inputs_stay_within_what_was_left_out(name: str) -> None:
+    a, b = inputs.INPUTS[name](np.random.default_rng(7), 9, 8, 67)
+    for vector in (True, False):
+        parts = split_both(a, b, exactness.rho(67, exactness.named("bf16")), vector, count=7)
+        for d in (5, 9, None):
+            error, _ = error_and_scale(multiply(*parts, d=d), a, b)
+            assert (error <= limit(*parts, d)).all()
+
+
+def test_a_scale_a_row_ignores_powers_of_two_and_one_a_matrix_does_not() -> None:
+    rng = np.random.default_rng(9)
+    a, b = inputs.normal(rng, 7, 6, 33)
+    rows, columns = rng.integers(-200, 200, (7, 1)).astype(np.int32), rng.integers(-200, 200, (1, 6)).astype(np.int32)
+    scaled = np.ldexp(a, rows), np.ldexp(b, columns)
+    for vector in (True, False):
+        plain = np.ldexp(product(a, b, vector, d=7, count=6), rows + columns)
+        assert (product(*scaled, vector, d=7, count=6) == plain).all() == vector
+    # Small rows lose as many bits.
+    a[3] = np.ldexp(a[3], -24)
+    by_row, by_matrix = (
+        exact.scaled(*(x[3] for x in error_and_scale(product(a, b, v, count=7), a, b))) for v in (1, 0)
+    )
+    assert by_row < 16 and by_matrix > 2.0**16 * by_row
+
+
+def test_graded_operands_need_more_slices_even_with_a_scale_a_row() -> None:
+    """A D, D^-1 B: no scale a row helps, the spread lies along k; the full split is still right."""
+    a, b = inputs.graded(40)(np.random.default_rng(11), 8, 8, 64)
+    few, full = (exact.scaled(*error_and_scale(product(a, b, **how), a, b)) for how in ({"count": 7, "d": 9}, {}))
+    assert few > 1e3 and full < 64
+
+
+@pytest.mark.parametrize("beta", [2, 4, 8])
+def test_the_smallest_d_keeps_its_promise(beta: int) -> None:
+    a, b = inputs.normal(np.random.default_rng(12), 24, 24, 256)
+    size = exact.product(np.abs(a), np.abs(b)).nearest()
+    allowed = 2 * math.sqrt(256) * UNIT * size
+    parts = split_both(a, b, 53 - beta)  # until nothing is left, so that d alone decides
+    d = bounds.smallest_d(*parts, size, "worst")
+    assert bounds.smallest_d(*parts, size, "random") <= d
+    kept, fewer = (
+        sum(np.abs(parts[0].slices[p].value()) @ np.abs(parts[1].slices[q].value()) for p, q in gone)
+        for gone in (pairs.dropped(*map(len, parts), d), pairs.dropped(*map(len, parts), d - 1))
+    )
+    assert (kept <= SLACK * allowed).all() and (fewer > allowed).any()
+    assert bounds.smallest_d(*parts, np.zeros_like(size), "worst") > d
+
+
+@pytest.mark.parametrize("vector", [False, True])
+def test_zeros_subnormals_and_odd_shapes(vector: bool) -> None:
+    rng = np.random.default_rng(15)
+    a, b = inputs.normal(rng, 3, 5, 7)
+    a[1], b[:, 2] = -0.0, 0.0
+    c = product(a, b, vector)
+    assert (c[1] == 0).all() and (c[:, 2] == 0).all() and not np.signbit(c[c == 0]).any()
+    underflowed = product(np.full((1, 1), -(2.0**-600)), np.full((1, 1), 2.0**-600), vector)
+    assert underflowed == 0 and not np.signbit(underflowed)
+    for m, n, k in ((0, 3, 4), (3, 0, 4), (3, 4, 0), (1, 1, 1)):
+        assert (product(np.ones((m, k)), np.ones((k, n)), vector) == np.full((m, n), float(k))).all()
+    # Subnormal inputs count in full.
+    small = np.ldexp(rng.integers(-(2**20), 2**20, (4, 7)).astype(float), -1074)
+    large = np.ldexp(rng.integers(-(2**20), 2**20, (7, 4)).astype(float), 1003 - 20)
+    assert exact.scaled(*error_and_scale(product(small, large, vector), small, large)) < 16
+    # Results that are subnormal, results that overflow, and pairs beyond the largest float whose sum is not.
+    assert product(np.full((1, 3), 2.0**-540), np.full((3, 1), 3 * 2.0**-533), vector) == 9 * 2.0**-1073
+    assert np.isinf(product(np.full((1, 2), 2.0**600), np.full((2, 1), 2.0**600), vector)).all()
+    both = np.full((1, 2), 1.5 * 2.0**511), np.array([[2.0**512], [-(2.0**511)]])
+    assert product(*both, vector) == 0.75 * 2.0**1023
+
+
+def test_rows_and_columns_that_are_not_finite_are_set_aside() -> None:
+    a, b = inputs.normal(np.random.default_rng(14), 6, 5, 13)
+    a[1, 3], a[4, 0], b[2, 4] = np.inf, np.nan, -np.inf
+    clean_a, clean_b, rows, columns = set_aside(a, b)
+    assert np.flatnonzero(rows).tolist() == [1, 4] and np.flatnonzero(columns).tolist() == [4]
+    assert not clean_a[[1, 4]].any() and not clean_b[:, 4].any()
+    assert (clean_a[[0, 2, 3, 5]] == a[[0, 2, 3, 5]]).all() and (clean_b[:, :4] == b[:, :4]).all()
+
+
+ONES = np.ones((2, 3))
+
+
 @pytest.mark.parametrize(
-    ("x", "arguments", "message"),
+    ("call", "message"),
     [
-        (np.ones(3), {}, "two dimensions"),
-        (np.ones((2, 2), np.float32), {}, "float64"),
-        (np.array([[np.inf]]), {}, "Inf or NaN"),
-        (np.ones((2, 2)), {"rho": 53}, "rho is 53"),
-        (np.ones((2, 2)), {"scale": "rows"}, "choose 'matrix'"),
-        (np.ones((2, 2)), {"count": 0}, "at least one slice"),
-        (np.ones((2, 2)), {"step": 4}, "count of slices"),
-        (np.ones((2, 2)), {"step": 40, "count": 2}, "low-precision type"),
+        (lambda: split(np.ones(3), 46), "two dimensions"),
+        (lambda: split(np.ones((2, 2), np.float32), 46), "holds float32"),
+        (lambda: split(np.array([[np.inf]]), 46), "Inf or NaN"),
+        (lambda: split(ONES, 53), "rho is 53"),
+        (lambda: split(ONES, 46, "rows"), "choose 'matrix'"),
+        (lambda: split(ONES, 46, count=0), "at least one slice"),
+        (lambda: split(ONES, 46, step=4), "count of slices"),
+        (lambda: split(ONES, 46, step=40, count=2), "low-precision type"),
+        (lambda: exactness.named("fp8"), "e4m3"),
+        (lambda: exactness.exact_bits(0), "at least 1"),
+        (lambda: exactness.rho(2**23, FORMATS[0]), "smaller k block"),
+        (lambda: accumulate.exact(np.full((1, 3), 2.0**30), np.full((3, 1), 2.0**30)), "2\\^53"),
+        (lambda: accumulate.int32(np.full((1, 3), 2.0**15), np.full((3, 1), 2.0**15)), "overflow int32"),
+        (lambda: set_aside(ONES, ONES), "A has 3 columns and B has 2 rows"),
+        (lambda: set_aside(ONES, ONES[0]), "B must be a matrix"),
+        (lambda: set_aside(ONES / [1, 1, 0], ONES.T, "raise"), "2 rows of A and 0 columns of B hold Inf"),
+        (lambda: set_aside(ONES, ONES.T, "zero"), "choose 'nan' or 'raise'"),
+        (lambda: multiply(split(ONES, 46), split(ONES, 46)), "must agree"),
+        (lambda: product(ONES, ONES.T, d=0), "d is 0"),
+        (lambda: bounds.smallest_d(split(ONES, 46), split(ONES.T, 46), ONES @ ONES.T, "mean"), "law is"),
+        (lambda: pairs.select(-1, 2), "counts of 0 or more"),
     ],
 )
-def test_bad_arguments(x: np.ndarray, arguments: dict, message: str) -> None:
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_bad_arguments(call, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        split(x, **{"rho": 46, **arguments})
-
-
-def test_unknown_formats_are_refused() -> None:
-    with pytest.raises(UserError, match="e4m3"):
-        formats.named("fp8")
+        call()

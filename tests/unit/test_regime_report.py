@@ -7,6 +7,7 @@ import jinja2
 import pandas as pd
 import pytest
 from support import ROOT
+from test_limits import data, said
 
 from gemmrepro import registry
 from gemmrepro.core.text import listed
@@ -14,12 +15,11 @@ from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, FILES, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
 from gemmrepro.paper import exports
-from gemmrepro.paper.gpus import MachineView, cards_sentence
+from gemmrepro.paper.gpus import cards_sentence, machine_view
 from gemmrepro.paper.inputs import TEMPLATES, ShownRows
-from gemmrepro.paper.limits import LIMITS, Data
 from gemmrepro.paper.regimes import Accuracies, Recommendation, bounds_elements, in_class, recommendations, regime_lines
 from gemmrepro.paper.text import NONE, anchor, number, regime_row_view, row_anchor
-from gemmrepro.recordings.takes import TakeRows, agreement
+from gemmrepro.recordings.regimes import TakeRows, agreement
 
 RATIOS = {
     # kernel: ratio in turn, sustained, in bursts
@@ -69,15 +69,8 @@ def test_the_best_kernel_is_named_for_each_regime():
     }
     (best,) = line.leaders[SUSTAINED]
     assert (best.joules, best.library_joules) == (0.14, 0.15)
+    assert best.anchor == row_anchor(row(best.kernel, SUSTAINED, None)) and best.anchor.endswith(SUSTAINED)
     assert best.error and (best.error.value, best.error.baseline) == (0.0017, 0.0017)
-
-
-def test_a_winners_number_leads_to_its_row():
-    (line,) = lines(*measured())
-    for regime in REGIMES:
-        (winner,) = line.leaders[regime]
-        assert winner.anchor == row_anchor(row(winner.kernel, regime, None))
-        assert winner.anchor.endswith(regime)
 
 
 def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
@@ -109,19 +102,13 @@ def test_rows_of_the_regimes_have_places_on_the_pages_of_their_kernels(tmp_path)
     assert known("cutile", key.replace("tail_bf16", "pairs_int8").replace("bf16", "int8")) is None, "it has no page"
 
 
-def test_a_baseline_of_another_take_says_nothing_of_energy():
+def test_what_another_take_or_size_has_is_not_taken_for_its_own():
     in_turn, regimes = measured()
     rows = regimes["hopper"].summary
     rows.loc[rows["kernel"] == "cublas.gemm", "median_us"] = 202.0
     (line,) = lines(in_turn, regimes)
-    (best,) = line.leaders[SUSTAINED]
-    assert (best.joules, best.library_joules) == (0.14, None)
-
-
-def test_a_size_of_the_regimes_alone_has_no_winner_in_turn():
-    in_turn, regimes = measured()
-    rows = in_turn["hopper"].summary
-    rows[["m", "n", "k"]] = 8192
+    assert [(best.joules, best.library_joules) for best in line.leaders[SUSTAINED]] == [(0.14, None)]
+    in_turn["hopper"].summary[["m", "n", "k"]] = 8192
     (line,) = lines(in_turn, regimes)
     assert not line.leaders[IN_TURN] and line.leaders[BURST]
 
@@ -213,31 +200,25 @@ def take(card: str, **times: float) -> TakeRows:
     return {"gpu": {"card": card}}, rows
 
 
-def test_the_limits_say_how_far_takes_and_cards_are_apart():
-    def said(run: dict) -> list[str]:
-        inputs = SimpleNamespace(regimes={"hopper": Regimes("hopper", pd.DataFrame(columns=REGIME_COLUMNS), run)})
-        return list(LIMITS["takes and cards"](Data(inputs, [SimpleNamespace(name="hopper")])))
+def test_it_is_said_how_far_takes_and_cards_are_apart():
+    nothing = pd.DataFrame(columns=REGIME_COLUMNS)
+
+    def limits(run: dict) -> list[str]:
+        of = data({"hopper": {}})
+        of.inputs.regimes = {"hopper": Regimes("hopper", nothing, run)}
+        return said(of).get("takes and cards", [])
 
     takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
-    same, other, earlier = said(agreement(takes) | {"earlier": [{}]})
+    same, other, earlier = limits(agreement(takes) | {"earlier": [{}]})
     assert "on the same card" in same and same.endswith("changed by 1.0% at most.")
     assert "on another card of the model" in other and earlier.startswith("hopper: some rows")
-    assert said(agreement(takes[:1])) == said({}) == []
-
-
-def test_the_page_of_gpus_says_how_far_takes_and_cards_are_apart():
-    takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
-    nothing = pd.DataFrame(columns=REGIME_COLUMNS)
-    sentence = cards_sentence(Regimes("hopper", nothing, agreement(takes)))
-    first = "Two takes on one card (hopper): times of the same row differ by 1.0% sustained (median of 1 rows; "
-    assert sentence.startswith(f"{first}at most 1.0%). Cards of one model (hopper): ")
-    assert "bursts" not in sentence
     both = {"spread": {regime: agreement(takes)["spread"][SUSTAINED] for regime in (SUSTAINED, BURST)}}
-    assert "1.0% sustained (median of 1 rows; at most 1.0%) and 1.0% in bursts (" in cards_sentence(
-        Regimes("hopper", nothing, both)
-    )
-    assert cards_sentence(Regimes("hopper", nothing, agreement(takes[:1]))) == ""
-    assert cards_sentence(Regimes("hopper", nothing)) == ""
+    sentence = cards_sentence(Regimes("hopper", nothing, both))
+    rows = "(median of 1 rows; at most 1.0%)"
+    same = f"times of the same row differ by 1.0% sustained {rows} and 1.0% in bursts {rows}."
+    assert sentence.startswith(f"Two takes on one card (hopper): {same} Cards of one model (hopper): ")
+    for run in (agreement(takes[:1]), {}):
+        assert (limits(run), cards_sentence(Regimes("hopper", nothing, run))) == ([], "")
 
 
 def test_tables_say_what_is_the_best_with_its_interval_or_that_nothing_is():
@@ -248,7 +229,7 @@ def test_tables_say_what_is_the_best_with_its_interval_or_that_nothing_is():
     in_turn, regimes = measured()
     (line,) = lines(in_turn, regimes)
     wide = replace(line, entries={name: [replace(entry, low=0.5) for entry in of] for name, of in line.entries.items()})
-    shown = {"allowed": 1.5, "precise": 0.05, "gpu": "", "machine": MachineView(), "families": []}
+    shown = {"allowed": 1.5, "precise": 0.05, "gpu": "", "machine": machine_view({}, {}), "families": []}
     shown |= {"verdicts": SimpleNamespace(decided=0), "stated": {"reproduced": 0}}
     environment.globals |= {**shown, "scroll": environment.get_template("macros.j2").module.scroll}
     text = environment.get_template("sections/regimes.j2").render(regimes=[line, wide])

@@ -16,7 +16,8 @@ from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.slots import HostGpu
 from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers
-from gemmrepro.paper.gates import NOT_RUN, SanitizerView, load_sanitizers, sanitizer_views
+from gemmrepro.paper.gates import NOT_RUN, load_sanitizers, sanitizer_views
+from gemmrepro.paper.text import View
 
 LAUNCHED = "launched {}\n========= ERROR SUMMARY: 0 errors\n"
 
@@ -199,13 +200,16 @@ def test_the_page_shows_what_was_said_of_todays_binaries_alone() -> None:
     both = {name: JUDGED | {"build_key": name, "tools": clean} for name in ("cuda12", "cuda13")}
     one = {"gpu": "NVIDIA H200", "toolkits": both}
     (view,) = sanitizer_views(one, {"cuda12": "cuda12", "cuda13": "cuda13"})
-    assert view == SanitizerView(
-        "cuda12, cuda13", "memcheck, racecheck, initcheck, synccheck: clean", "", "NVIDIA H200, 2026-11-26"
+    assert view == View(
+        toolkits="cuda12, cuda13",
+        text="memcheck, racecheck, initcheck, synccheck: clean",
+        found="",
+        source="NVIDIA H200, 2026-11-26",
     )
     old, new = sanitizer_views(one, {"cuda12": "another", "cuda13": "cuda13"})
     assert (old.text, old.source, new.toolkits) == (NOT_RUN, "", "cuda13")
     assert [view.text for view in sanitizer_views(None, {"cuda12": "a", "cuda13": "b"})] == [NOT_RUN]
-    assert sanitizer_views(one, {}) == ()
+    assert sanitizer_views(one, {}) == []
     said = ["found", "Warning", "=== RACECHECK SUMMARY: 2 hazards displayed (0 errors, 2 warnings)"]
     both["cuda13"]["tools"] = {"memcheck": "clean", "racecheck": said, "initcheck": "clean"}
     (view,) = sanitizer_views(one, {"cuda13": "cuda13"})

@@ -15,7 +15,7 @@ from gemmrepro.build import cutile, key
 from gemmrepro.build.record import MachineCode
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
-from gemmrepro.gates import compare, static
+from gemmrepro.gates import gate, static
 from gemmrepro.gpu import loaded
 from gemmrepro.measure import plan
 from gemmrepro.operands import Operands
@@ -80,22 +80,11 @@ def test_the_compiler_is_promised_what_the_workspace_holds():
     assert "product:num_worker_warps=8" in flags and "maxima_a:maxima" in flags
     # A promise changes the machine code, and so the key under which measurements are filed.
     promised = {**FUSED.run.workspace, "slices_a": Buffer("bf16", lambda shape: (7, shape.m, shape.k))}
-    weaker = FUSED.with_run(workspace=promised)
     hinted = [replace(step, defines={**step.defines, "HINTS": "occupancy=1"}) for step in FUSED.run.steps]
-    built = {key.build_key(one, "13.4", VERSIONS) for one in (FUSED, weaker, FUSED.with_run(steps=tuple(hinted)))}
-    assert len(built) == 3
-    assert len({keys.compiled(one) for one in (FUSED, weaker, FUSED.with_run(steps=tuple(hinted)))}) == 3
-    assert (
-        len({keys.judged(one) for one in (FUSED, FUSED.with_run(steps=FUSED.run.steps[:3] + FUSED.run.steps[5:]))}) == 2
-    )
-
-
-def test_cutile_is_told_the_strides_behind_each_axis():
-    """Of an array of three axes each stride is a multiple of what the lengths behind it are multiples of."""
-    buffer = FUSED.run.workspace["slices_a"]
-    lengths = buffer.lengths(Shape(33, 34, 72))
-    for axis in range(3):
-        assert np.prod(lengths[axis + 1 :], dtype=int) % np.prod(buffer.multiples[axis + 1 :], dtype=int) == 0
+    kernels = (FUSED, FUSED.with_run(workspace=promised), FUSED.with_run(steps=tuple(hinted)))
+    assert len({key.build_key(one, "13.4", VERSIONS) for one in kernels}) == 3
+    assert len({keys.compiled(one) for one in kernels}) == 3
+    assert keys.judged(FUSED) != keys.judged(FUSED.with_run(steps=FUSED.run.steps[:3] + FUSED.run.steps[5:]))
 
 
 def test_workspaces_are_counted():
@@ -148,19 +137,10 @@ def test_fat_binaries_behind_one_another_are_told_apart():
 
 
 def test_every_step_passes_the_static_gate_by_name():
-    record = MachineCode(
-        registers=100,
-        stack_bytes=0,
-        spill_store_bytes=0,
-        spill_load_bytes=0,
-        shared_bytes=1024,
-        threads=256,
-        constant_bytes=0,
-        barriers=0,
-        instructions={"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2, "DFMA": 64},
-        instruction_total=74,
-        hot_loop="",
-    )
+    instructions = {"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2, "DFMA": 64}
+    counts = ("stack_bytes", "spill_store_bytes", "spill_load_bytes", "constant_bytes", "barriers")
+    whole = dict.fromkeys(counts, 0) | {"registers": 100, "shared_bytes": 1024, "threads": 256, "hot_loop": ""}
+    record = MachineCode(**whole, instructions=instructions, instruction_total=74)
     checks = static.static_checks(FUSED.codes[-1], "sm_90", record)
     assert checks and all(check.passed for check in checks)
     without = replace(record, instructions={"HGMMA.64x128x16.F32.BF16": 8, "UTMALDG.3D": 2})
@@ -179,11 +159,10 @@ def test_a_tensor_map_of_a_workspace_array_is_of_its_rows():
 
 def test_what_a_scheme_errs_by_is_allowed_and_not_hidden():
     reference, scale = np.full((4, 3), 2.0), np.full((4, 3), 2.0)
-    result = reference + 1e-6
-    refused = compare.compare(result, reference, scale, 1e-15, dtype="fp64", rows=2)
-    allowed = compare.compare(result, reference, scale, 1e-15, dtype="fp64", scheme=2e-6, rows=2)
     by_row = np.array([[2e-6], [2e-6], [0.0], [2e-6]])
-    third = compare.compare(result, reference, scale, 1e-15, dtype="fp64", scheme=by_row, rows=2)
+    refused, allowed, third = (
+        gate.compare(reference + 1e-6, reference, scale, 1e-15, dtype="fp64", scheme=scheme, rows=2)
+        for scheme in (0.0, 2e-6, by_row)
+    )
     assert (refused.passed, allowed.passed, third.passed) == (False, True, False)
-    assert "C[2,0]" in third.message
-    assert allowed.err_scaled_max == pytest.approx(5e-7 * 2.0**53)
+    assert "C[2,0]" in third.message and allowed.err_scaled_max == pytest.approx(5e-7 * 2.0**53)

@@ -10,8 +10,7 @@ import pytest
 from gemmrepro import registry
 from gemmrepro.build import key
 from gemmrepro.gates import numeric, stage
-from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.gate import Case, Gate, Judged
+from gemmrepro.gates.gate import Case, Gate, Judged, Verdict
 from gemmrepro.gates.operations import Gates
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Variant, keys

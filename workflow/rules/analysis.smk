@@ -65,7 +65,7 @@ rule verdicts_on:
         protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in KERNELS.values())],
         judged_by=contents([*JUDGED_BY, *RECORDING_RULES]),
         code=[
-            code("judge.verdicts", "recordings.bring", "recordings.takes", *declared(FAMILIES)),
+            code("judge.verdicts", "recordings.bring", *declared(FAMILIES)),
             code("experiments.recorded", "gates.stage", without=JUDGES),
         ],
     message:
@@ -73,9 +73,7 @@ rule verdicts_on:
     shell:
         "( set -e;"
         " python3 -m gemmrepro.recordings.bring --families {params.families} --recorded {params.recordings}"
-        " --build results/build --out {params.folder}/measure;"
-        " python3 -m gemmrepro.recordings.takes --families {params.families} --recorded {params.recordings}"
-        " --build results/build --out {params.folder}/regimes;"
+        " --build results/build --out {params.folder}/measure --regimes {params.folder}/regimes;"
         " python3 -m gemmrepro.experiments.recorded --experiments {params.experiments}"
         " --recorded {params.recordings} --build results/build --out {params.folder}/experiments;"
         " python3 -m gemmrepro.gates.stage --kernels {params.kernels} --build results/build"
@@ -93,7 +91,6 @@ for family, names in PLAN.figures().items():
         input:
             measurements=PLAN.measurements(sorted({family, "ceilings"} & set(FAMILIES))),
             experiments=PLAN.experiment_files([family]),
-            published=ancient(checked_out("kernels/published.csv")),
             drawn_from=ancient(drawn_from(family)),
             image=in_image("report"),
         output:
@@ -118,7 +115,6 @@ for family, names in PLAN.figures().items():
         params:
             family=family,
             registered=read_of_families("drawn", sorted({family, "ceilings"} & set(FAMILIES))),
-            published=printed(family),
             drawn_from=contents(drawn_from(family)),
             code=code("figures.stage", *declared([family])),
         message:

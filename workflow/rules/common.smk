@@ -27,12 +27,12 @@ LIBRARY = str(Path(workflow.current_basedir).parent)
 sys.path.insert(0, LIBRARY)
 
 from gemmrepro import experiments, registry
-from gemmrepro.build.cached import CACHE, OF_COMPILER
+from gemmrepro.build.cache import CACHE, OF_COMPILER
 from gemmrepro.core import dependencies, machine, trees
 from gemmrepro.core.names import REFERENCE, TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures, tables
-from gemmrepro.gates.keys import protocol
+from gemmrepro.gates.operations import protocol
 from gemmrepro.gpu.device import drop_switches
 from gemmrepro.host import command_line, killed_runs, places
 from gemmrepro.host.config import check as check_configuration
@@ -47,7 +47,7 @@ from gemmrepro.host.recipes import Sources
 from gemmrepro.host.plan import Plan, checked_out, contents, relative
 from gemmrepro.measure.recording import CEILINGS, FILES, GATES, MANIFEST, RUN, SANITIZERS, SUMMARY
 from gemmrepro.measure.regimes import FILES as REGIME_FILES
-from gemmrepro.registry import keys
+from gemmrepro.registry import articles, keys
 
 
 def stop(error):

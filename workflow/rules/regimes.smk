@@ -43,12 +43,12 @@ else:
             recordings=lambda wildcards: PLAN.recordings,
             run=lambda wildcards: read_of_families("drawn", [wildcards.family]),
             takes=lambda wildcards: contents(recorded_takes(wildcards.family)),
-            code=code("recordings.takes"),
+            code=code("recordings.bring"),
         message:
             "Checking the recorded regimes of {wildcards.family}"
         shell:
-            "python3 -m gemmrepro.recordings.takes --families {wildcards.family} --recorded {params.recordings}"
-            " --build results/build --out results/regimes 2>&1 | tee {log}"
+            "python3 -m gemmrepro.recordings.bring --families {wildcards.family} --recorded {params.recordings}"
+            " --build results/build --regimes results/regimes 2>&1 | tee {log}"
 
 
 rule regimes:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro.build import sass
-from gemmrepro.build.compilers import compiler
-from gemmrepro.build.cuobjdump import parse_advisories, parse_constants
-from gemmrepro.build.key import build_key
+from gemmrepro.build.key import build_key, compiler
 from gemmrepro.build.listings import Listings, Together
 from gemmrepro.build.record import Build, MachineCode, Usage
-from gemmrepro.build.source_text import source_hash
-from gemmrepro.build.toolkit import Toolkit, capability, find_toolkit, shown
+from gemmrepro.build.sass import parse_advisories, parse_constants
+from gemmrepro.build.toolkit import Toolkit, capability, find_toolkit
 from gemmrepro.core import names
+from gemmrepro.core.paths import shown
+from gemmrepro.core.trees import source_hash
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel, targets
 

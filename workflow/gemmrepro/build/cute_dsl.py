@@ -25,12 +25,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from gemmrepro.build import cute_dsl_trace
-from gemmrepro.build.cuobjdump import parse_ptxas
 from gemmrepro.build.cute_dsl_trace import MAP, OPTIONS, SWIZZLE
-from gemmrepro.build.fatbin import assemble, gencode
-from gemmrepro.build.listings import Listings
-from gemmrepro.build.record import Usage
-from gemmrepro.build.toolkit import Toolkit
+from gemmrepro.build.nvcc import Compiler
+from gemmrepro.build.toolkit import Toolkit, assemble
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel
@@ -49,10 +46,8 @@ _ELEMENTS = {"fp32": "Float32", "fp16": "Float16", "bf16": "BFloat16"}
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-class CuteDsl:
-    """See `compilers.Compiler`."""
-
-    entry_hint = ""
+class CuteDsl(Compiler):
+    """CuTe's Python DSL."""
 
     def packages(self, kernel: Kernel) -> dict[str, str]:
         versions = {}
@@ -72,23 +67,8 @@ class CuteDsl:
         """The DSL's options, the block, and the parameters' types."""
         return (OPTIONS, f"block={_by_x(block(kernel))}", *(f"{name}:{kind}" for name, kind in parameter_types(kernel)))
 
-    def target_flags(self, kernel: Kernel, archs: Sequence[str]) -> list[str]:
-        return gencode(archs)
-
-    def units(self, kernel: Kernel) -> tuple[Kernel, ...]:
-        return (kernel,)
-
     def compile(self, kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, binary: Path) -> str:
         return assemble(compile_ptx(kernel, archs, threads, binary.parent), binary)
-
-    def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
-        raise NotImplementedError("a record for CuTe's DSL cannot expect refusals")
-
-    def code_arch(self, arch: str) -> str:
-        return arch
-
-    def usage(self, entry: str, log: str, listings: Listings) -> dict[str, Usage]:
-        return parse_ptxas(log, entry)
 
 
 def compile_ptx(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, Path]:

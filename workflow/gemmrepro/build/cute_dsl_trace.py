@@ -5,7 +5,6 @@ python -m gemmrepro.build.cute_dsl_trace SPEC.json OUT.ptx
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gemmrepro.core.files import load_module
 from gemmrepro.errors import UserError, run_stage
 
 OPTIONS = "--opt-level 3"
@@ -50,7 +50,7 @@ def trace(spec: Mapping[str, Any], ptx: Path) -> None:
 
     path, entry, parameters = Path(spec["source"]), spec["entry"], spec["parameters"]
     name = entry.removesuffix(SUFFIX)
-    source = _imported(path)
+    source = load_module(path.stem, path)
     kernel = getattr(source, name, None)
     if kernel is None:
         raise UserError(f"{path.name} defines no kernel '{name}' for the entry point '{entry}'.")
@@ -124,16 +124,6 @@ def _atom(pointer: Any, rows: Any, columns: Any, kind: str, operation: Any) -> A
     matrix = cute.make_tensor(pointer, cute.make_layout((rows, columns), stride=(cute.assume(columns, 8), 1)))
     swizzled = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.K_SW128, matrix.element_type)
     return cpasync.make_tiled_tma_atom(operation, matrix, cute.tile_to_shape(swizzled, box, (0, 1)), box)[0]
-
-
-def _imported(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path.name} is not a Python source; correct the record's source.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def _main() -> int:

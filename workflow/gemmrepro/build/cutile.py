@@ -24,12 +24,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from gemmrepro.build import cuobjdump, cutile_export
-from gemmrepro.build.fatbin import assemble
+from gemmrepro.build import cutile_export, sass
 from gemmrepro.build.listings import Listings
+from gemmrepro.build.nvcc import Compiler
 from gemmrepro.build.record import Usage
 from gemmrepro.build.sass import Function
-from gemmrepro.build.toolkit import Toolkit
+from gemmrepro.build.toolkit import Toolkit, assemble
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
@@ -69,10 +69,8 @@ class Array:
     multiples: tuple[int, ...]
 
 
-class CuTile:
-    """See `compilers.Compiler`."""
-
-    entry_hint = ""
+class CuTile(Compiler):
+    """cuTile, whose compiler is tileiras."""
 
     def packages(self, kernel: Kernel) -> dict[str, str]:
         versions = {}
@@ -181,11 +179,11 @@ def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Fun
         resources, elf: output of ``cuobjdump --dump-resource-usage`` and ``cuobjdump -elf``.
         functions: the machine code of `entry` by architecture.
     """
-    blocks = cuobjdump.parse_blocks(elf, entry)
+    blocks = sass.parse_blocks(elf, entry)
 
     def spills(arch: str, unit: str) -> int:
         opcodes = functions[arch].histogram
-        return sum(count * cuobjdump.local_bytes(opcode, unit) for opcode, count in opcodes.items())
+        return sum(count * sass.local_bytes(opcode, unit) for opcode, count in opcodes.items())
 
     return {
         arch: Usage(
@@ -194,7 +192,7 @@ def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Fun
             spill_load_bytes=spills(arch, "LDL"),
             threads=blocks[arch],
         )
-        for arch, facts in cuobjdump.parse_resources(resources, entry).items()
+        for arch, facts in sass.parse_resources(resources, entry).items()
         if arch in blocks and arch in functions
     }
 

@@ -1,17 +1,36 @@
-"""The build key: a hash of everything that determines the machine code; and records that have no more than it."""
+"""The build key: a hash of everything that determines the machine code; and the compiler that a record names."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from gemmrepro.build.compilers import compiler
+from gemmrepro.build.cute_dsl import CuteDsl
+from gemmrepro.build.cutile import CuTile
+from gemmrepro.build.nvcc import Compiler, Nvcc
 from gemmrepro.build.record import Build
-from gemmrepro.build.source_text import source_hash
-from gemmrepro.build.toolkit import Toolkit, shown
+from gemmrepro.build.toolkit import Toolkit
+from gemmrepro.core.paths import shown
+from gemmrepro.core.trees import source_hash
+from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel
+
+COMPILERS: Mapping[str, Compiler] = MappingProxyType({"nvcc": Nvcc(), "cute_dsl": CuteDsl(), "cutile": CuTile()})
+"""Compilers by the name that records use."""
+
+
+def compiler(kernel: Kernel) -> Compiler:
+    """The compiler of `kernel`. Raises UserError if there is none of that name."""
+    try:
+        return COMPILERS[kernel.code.compiler]
+    except KeyError:
+        raise UserError(
+            f"{kernel.id} names the compiler '{kernel.code.compiler}', which is none of {', '.join(COMPILERS)}; "
+            f"correct its record in family.py."
+        ) from None
 
 
 def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str] | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Compiles CUDA C++ with nvcc."""
+"""Compilers: what the build asks of each, and nvcc."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmrepro.build.cuobjdump import parse_ptxas
-from gemmrepro.build.fatbin import gencode
 from gemmrepro.build.listings import Listings
 from gemmrepro.build.record import Usage
-from gemmrepro.build.toolkit import Toolkit, relative, run, shown
-from gemmrepro.core import paths
+from gemmrepro.build.sass import parse_ptxas
+from gemmrepro.build.toolkit import Toolkit, gencode, relative, run
+from gemmrepro.core.paths import KERNELS_DIR, shown
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel
 
@@ -36,8 +35,65 @@ class HeaderPackage:
     include: Path
 
 
-class Nvcc:
-    """See `compilers.Compiler`."""
+class Compiler:
+    """A compiler, as the build, tuning and the build key use it.
+
+    Architectures are written "80", "90a". Traits that the registry needs without this package are in `registry.groups`.
+    """
+
+    entry_hint = ""
+    """How a source declares an entry point, to end the sentence "check that <source> defines it"."""
+
+    def packages(self, kernel: Kernel) -> dict[str, str]:
+        """Versions of the Python packages that determine the machine code, by name; part of the build key.
+
+        Raises:
+            UserError: one of them is not installed.
+        """
+        raise NotImplementedError
+
+    def flags(self, kernel: Kernel) -> tuple[str, ...]:
+        """Whatever determines the machine code besides source and architecture; part of the build key."""
+        raise NotImplementedError
+
+    def target_flags(self, kernel: Kernel, archs: Sequence[str]) -> list[str]:
+        """Flags that name the architectures, for the build record."""
+        return gencode(archs, kernel.code.ptx)
+
+    def units(self, kernel: Kernel) -> tuple[Kernel, ...]:
+        """The records that are each compiled to one fat binary."""
+        return (kernel,)
+
+    def compile(self, kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, binary: Path) -> str:
+        """Compile one of `units` for `archs`, `threads` of them in parallel, to a fat binary at `binary`.
+
+        Temporary files go to the folder of `binary`.
+
+        Returns: the assembler's log.
+
+        Raises:
+            UserError: the source is missing or does not compile; the message is the compiler's own.
+        """
+        raise NotImplementedError
+
+    def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
+        """Try to compile `kernel` for `archs`, which its record expects the compiler to refuse (cuTile alone).
+
+        Returns: the compiler's message by architecture; None if it accepted the source.
+        """
+        raise NotImplementedError(f"a record for {kernel.code.compiler} cannot expect refusals")
+
+    def code_arch(self, arch: str) -> str:
+        """The requested architecture ("sm_90") for that of the machine code ("sm_90a")."""
+        return arch
+
+    def usage(self, entry: str, log: str, listings: Listings) -> dict[str, Usage]:
+        """Resources of `entry` by architecture ("sm_90"), from the log that `compile` returned or from the binary."""
+        return parse_ptxas(log, entry)
+
+
+class Nvcc(Compiler):
+    """nvcc, for CUDA C++."""
 
     entry_hint = ' as extern "C" __global__'
 
@@ -47,12 +103,6 @@ class Nvcc:
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
         return (*COMMON_FLAGS, *kernel.code.flags, *defines(kernel))
 
-    def target_flags(self, kernel: Kernel, archs: Sequence[str]) -> list[str]:
-        return gencode(archs, kernel.code.ptx)
-
-    def units(self, kernel: Kernel) -> tuple[Kernel, ...]:
-        return (kernel,)
-
     def compile(self, kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, binary: Path) -> str:
         if not kernel.source_path.is_file():
             raise UserError(f"the source {shown(kernel.source_path)} of {kernel.id} is missing; restore it.")
@@ -60,7 +110,7 @@ class Nvcc:
         command += ["-Xptxas", "-v", "--threads", str(threads)]
         # As system headers, whose warnings nvcc suppresses.
         command += [word for package in header_packages(kernel) for word in ("-isystem", str(package.include))]
-        command += ["-I", relative(paths.KERNELS_DIR), "-o", str(binary), relative(kernel.source_path)]
+        command += ["-I", relative(KERNELS_DIR), "-o", str(binary), relative(kernel.source_path)]
         # It runs in the repository's root, so that messages show the source's path from there.
         done = run(command, check=False, env={**os.environ, "TMPDIR": str(binary.parent)})
         log = done.stdout + done.stderr
@@ -72,15 +122,6 @@ class Nvcc:
                 f"Correct {shown(kernel.source_path)} and run the same command again."
             )
         return log
-
-    def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
-        raise NotImplementedError("a record for nvcc cannot expect refusals")
-
-    def code_arch(self, arch: str) -> str:
-        return arch
-
-    def usage(self, entry: str, log: str, listings: Listings) -> dict[str, Usage]:
-        return parse_ptxas(log, entry)
 
 
 def header_packages(kernel: Kernel) -> tuple[HeaderPackage, ...]:

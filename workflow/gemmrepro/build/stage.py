@@ -23,9 +23,8 @@ from pathlib import Path
 from threading import Lock
 
 from gemmrepro import registry
-from gemmrepro.build import cached
-from gemmrepro.build.cache import Cache
-from gemmrepro.build.cached import CACHE, CACHE_MB
+from gemmrepro.build import cache
+from gemmrepro.build.cache import CACHE, CACHE_MB, Cache
 from gemmrepro.build.compile import Units, compile_units, inspect, together
 from gemmrepro.build.key import keyed
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
@@ -95,10 +94,10 @@ class _Family:
         try:
             kernel = registry.kernel(name)
             if not archs:
-                self._write(name, {cached.RECORD: cached.written(keyed(kernel, self._toolkit))}, "not compiled")
+                self._write(name, {cache.RECORD: cache.written(keyed(kernel, self._toolkit))}, "not compiled")
                 return
-            key = cached.entry_key(kernel, self._toolkit, archs) if self._kept else ""
-            if self._kept and (files := cached.found(key, self._kept)):
+            key = cache.entry_key(kernel, self._toolkit, archs) if self._kept else ""
+            if self._kept and (files := cache.found(key, self._kept)):
                 self._write(name, files, "kept")
                 return
             units = self._units(kernel, archs)
@@ -139,7 +138,7 @@ class _Family:
         for each in waiting:
             kernel = each.units.kernel
             try:
-                files = cached.files_of(inspect(each.units, listed))
+                files = cache.files_of(inspect(each.units, listed))
             except UserError as error:
                 self.failed[kernel.id] = error
                 continue
@@ -150,11 +149,11 @@ class _Family:
 
     def _write(self, name: str, files: Mapping[str, bytes], how: str) -> None:
         """Write OUT/<kernel id>.{fatbin,sass,json}, the JSON last, and a line about it; remove those not in `files`."""
-        for suffix in {cached.FATBIN, cached.SASS} - set(files):
+        for suffix in {cache.FATBIN, cache.SASS} - set(files):
             (self._out / f"{name}{suffix}").unlink(missing_ok=True)
         for suffix, data in files.items():
             write_atomic(self._out / f"{name}{suffix}", data)
-        record = json.loads(files[cached.RECORD])
+        record = json.loads(files[cache.RECORD])
         registers = "/".join(str(code["registers"]) for code in record["archs"].values())
         tools = f"{record['toolkit']} {record['toolkit_version']:10}"
         found = f"registers {registers:28} {how}" if registers else how

@@ -1,4 +1,7 @@
-"""Checks of a whole family and its files against the contract; each adds to `Findings`."""
+"""Checks of a whole family and its files against the contract.
+
+Each yields whether something holds, where, and what is wrong where it does not.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from itertools import pairwise
 from pathlib import Path
 
 from gemmrepro import experiments, registry
-from gemmrepro.check.findings import Findings
 from gemmrepro.check.sources import included
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
@@ -19,41 +21,43 @@ from gemmrepro.judge import calculation, claims
 from gemmrepro.paper import findings as texts
 from gemmrepro.registry import FIGURES, Kernel, ladders
 
+Checks = Iterator[tuple[object, str, str]]
 
-def check_identities(family: str, findings: Findings) -> None:
+
+def check_identities(family: str) -> Checks:
     """Ids and the family's own record are consistent; all other checks depend on them."""
     record, kernels = registry.family(family), registry.kernels(family)
     where = f"kernels/{family}/family.py"
-    findings.require(record.name == family, where, f"FAMILY.name is '{record.name}'; the folder is '{family}'.")
+    yield (record.name == family, where, f"FAMILY.name is '{record.name}'; the folder is '{family}'.")
     figures = [name for name in record.figures if name not in FIGURES]
-    findings.require(not figures, where, f"FAMILY.figures names {', '.join(figures)}; known are {', '.join(FIGURES)}.")
+    yield (not figures, where, f"FAMILY.figures names {', '.join(figures)}; known are {', '.join(FIGURES)}.")
     for kernel in kernels:
-        findings.require(
-            kernel.family == family, kernel.id, f"its id must begin with '{family}.', after the folder that it is in."
+        yield (
+            kernel.family == family,
+            kernel.id,
+            f"its id must begin with '{family}.', after the folder that it is in.",
         )
     for kernel_id, count in Counter(kernel.id for kernel in kernels).items():
-        findings.require(count == 1, kernel_id, f"{count} records have this id; rename all but one.")
+        yield (count == 1, kernel_id, f"{count} records have this id; rename all but one.")
 
 
 LONGEST = 40
 """Maximum length of a label in figures, in characters."""
 
 
-def check_rungs(family: str, findings: Findings) -> None:
+def check_rungs(family: str) -> Checks:
     """A family's rungs and labels are unique, in order, and short enough to draw."""
-    _check_order(registry.kernels(family), findings)
-    _check_labels(family, findings)
+    yield from _check_order(registry.kernels(family))
+    yield from _check_labels(family)
 
 
-def _check_order(kernels: tuple[Kernel, ...], findings: Findings) -> None:
+def _check_order(kernels: tuple[Kernel, ...]) -> Checks:
     """Each rung has one source, and rungs are in numerical order."""
     climbed = [kernel for kernel in kernels if kernel.timing.baseline]
     sources: dict[str, str] = {}
     for kernel in climbed:
         first = sources.setdefault(kernel.rung, kernel.source)
-        findings.require(
-            first == kernel.source, kernel.id, f"its rung {kernel.rung} is that of {first} too; give it another."
-        )
+        yield (first == kernel.source, kernel.id, f"its rung {kernel.rung} is that of {first} too; give it another.")
     last: dict[tuple[str, ...], tuple[Kernel, tuple[int, ...]]] = {}
     for kernel in climbed:
         parsed = _parsed(kernel.rung)
@@ -62,7 +66,7 @@ def _check_order(kernels: tuple[Kernel, ...], findings: Findings) -> None:
         ladder, number = parsed
         if ladder in last:
             before, previous = last[ladder]
-            findings.require(
+            yield (
                 previous <= number,
                 kernel.id,
                 f"rung {kernel.rung} follows {before.rung} in KERNELS; order the records by rung.",
@@ -79,15 +83,13 @@ def _parsed(rung: str) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
     return (prefix, branch, tail), (int(major), *(int(part) for part in minor.split(".")[1:]))
 
 
-def _check_labels(family: str, findings: Findings) -> None:
+def _check_labels(family: str) -> Checks:
     """Labels of kernels are unique and short."""
     labels = {kernel.id: ladders.label(kernel) for kernel in ladders.compared(family)}
     for (first, name), (second, next_name) in pairwise(sorted(labels.items(), key=lambda item: item[1])):
-        findings.require(
-            name != next_name, second, f"its label, '{next_name}', is that of {first} too; change its name or rung."
-        )
+        yield (name != next_name, second, f"its label, '{next_name}', is that of {first} too; change its name or rung.")
     for kernel_id, name in labels.items():
-        findings.require(
+        yield (
             len(name) <= LONGEST,
             kernel_id,
             f"its label '{name}' is longer than {LONGEST} characters; shorten its name.",
@@ -98,7 +100,7 @@ DECLARATIONS = ("family.py", "figures.py", experiments.FILE, tables.FILE, calcul
 """Python files of a family that are not sources."""
 
 
-def check_files(family: str, findings: Findings) -> None:
+def check_files(family: str) -> Checks:
     """Every source and header in a family's folder belongs to a record."""
     folder = paths.KERNELS_DIR / family
     kernels = registry.kernels(family)
@@ -115,7 +117,7 @@ def check_files(family: str, findings: Findings) -> None:
             listed |= {path.name for path in folder.glob("*.py")}
     for path in sorted(folder.iterdir()):
         if path.suffix in (".cu", ".cuh", ".py"):
-            findings.require(
+            yield (
                 path.name in listed,
                 f"kernels/{family}/{path.name}",
                 "no record and no experiment names it; add a Kernel to family.py, or remove the file.",
@@ -144,7 +146,7 @@ GPU_PACKAGES = frozenset({"cupy", "torch", "cutlass", "cuda", "triton", "nvidia"
 """Packages that only some containers have, so a family imports them inside functions."""
 
 
-def check_imports(family: str, findings: Findings) -> None:
+def check_imports(family: str) -> Checks:
     """A family only imports the public face of the library; everything else may change without notice."""
     for name in ("family.py", "experiments.py", "tables.py"):
         path = paths.KERNELS_DIR / family / name
@@ -154,20 +156,22 @@ def check_imports(family: str, findings: Findings) -> None:
             tree = ast.parse(path.read_text())
         except SyntaxError:  # reported when the family is imported
             continue
-        _check_file(path, tree, f"kernels/{family}/{name}", findings)
+        yield from _check_file(path, tree, f"kernels/{family}/{name}")
 
 
-def _check_file(path: Path, tree: ast.Module, where: str, findings: Findings) -> None:
+def _check_file(path: Path, tree: ast.Module, where: str) -> Checks:
     for line, module in _imported(ast.walk(tree)):
         if module.split(".")[0] == "gemmrepro":
-            findings.require(
+            yield (
                 module in FACE or module == OPEN_PACKAGE or module.startswith(f"{OPEN_PACKAGE}."),
                 f"{where}, line {line}",
                 f"it imports {module}, which is no part of the public face ({', '.join(FACE)}, {OPEN_PACKAGE}).",
             )
     early = sorted({module for _, module in _imported(tree.body) if module.split(".")[0] in GPU_PACKAGES})
-    findings.require(
-        not early, where, f"it imports {', '.join(early)} when it is read, where no GPU is; import inside the function."
+    yield (
+        not early,
+        where,
+        f"it imports {', '.join(early)} when it is read, where no GPU is; import inside the function.",
     )
 
 
@@ -185,20 +189,18 @@ def _imported(nodes: Iterator[ast.AST] | list[ast.stmt]) -> Iterator[tuple[int, 
                 yield node.lineno, node.module
 
 
-def check_claims(family: str, findings: Findings) -> None:
-    """Claims load against their schema, and name known kernels, metrics and published rows."""
-    if not (paths.KERNELS_DIR / family / "claims.yaml").is_file():
-        return
+def check_claims(family: str) -> Checks:
+    """Claims on it load against their schema, and name known kernels, metrics and published rows."""
     try:
         loaded = claims.load((family,))
     except UserError as error:
-        findings.require(False, f"kernels/{family}/claims.yaml", str(error))
+        yield (False, "articles", str(error))
         return
     for claim in loaded:
-        findings.require(bool(claim.statement), claim.id, "it states nothing.")
+        yield (claim.statement, claim.id, "it states nothing.")
 
 
-def check_experiments(family: str, findings: Findings) -> None:
+def check_experiments(family: str) -> Checks:
     """Experiments are complete, and refer to existing kernels."""
     where = f"kernels/{family}/experiments.py"
     if not experiments.path_of(family).is_file():
@@ -206,41 +208,39 @@ def check_experiments(family: str, findings: Findings) -> None:
     try:
         declared = experiments.declared(family)
     except UserError as error:
-        findings.require(False, where, str(error))
+        yield (False, where, str(error))
         return
     except Exception as error:  # an import can raise anything
-        findings.require(False, where, f"importing it fails with {type(error).__name__}: {error}")
+        yield (False, where, f"importing it fails with {type(error).__name__}: {error}")
         return
     for experiment in declared:
-        _check_experiment(experiment, where, findings)
+        yield from _check_experiment(experiment, where)
 
 
-def _check_experiment(experiment: Experiment, file: str, findings: Findings) -> None:
+def _check_experiment(experiment: Experiment, file: str) -> Checks:
     where = f"{file}, {experiment.name}"
     known = {kernel.id for name in registry.family_names() for kernel in registry.kernels(name)}
     unknown = [kernel_id for kernel_id in experiment.kernels if kernel_id not in known]
-    findings.require(not unknown, where, f"it runs {', '.join(unknown)}, which no family has.")
-    findings.require(
-        bool(experiment.kernels or experiment.libraries), where, "it runs neither a kernel nor a library; name one."
-    )
-    findings.require(
-        bool(experiment.title and experiment.question), where, "it has no title, or asks no question in the report."
-    )
+    yield (not unknown, where, f"it runs {', '.join(unknown)}, which no family has.")
+    yield (experiment.kernels or experiment.libraries, where, "it runs neither a kernel nor a library; name one.")
+    yield (experiment.title and experiment.question, where, "it has no title, or asks no question in the report.")
     points = experiment.points(experiment.parameters)
-    findings.require(bool(points), where, "its parameters give no point to measure.")
+    yield (points, where, "its parameters give no point to measure.")
     names = [figure.name for figure in experiment.figures]
-    findings.require(
-        not set(names) & set(registry.FIGURES), where, "one of its figures is called as a figure of the measurements."
+    yield (
+        not set(names) & set(registry.FIGURES),
+        where,
+        "one of its figures is called as a figure of the measurements.",
     )
 
 
-def check_texts(family: str, findings: Findings) -> None:
+def check_texts(family: str) -> Checks:
     """Each number in a family's findings.md is a cell of the reference recording."""
     try:
         texts.render(family, {})
     except UserError as error:
         where, _, what = str(error).partition(": ")
-        findings.require(False, where, what)
+        yield (False, where, what)
 
 
 CHECKS = (check_rungs, check_files, check_imports, check_claims, check_experiments, check_texts)

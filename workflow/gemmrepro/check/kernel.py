@@ -1,13 +1,13 @@
-"""Checks of one record against the contract; each adds to `Findings`."""
+"""Checks of one record against the contract: each yields whether something holds, and what is wrong if it does not."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 from gemmrepro import registry
-from gemmrepro.check.findings import Findings
 from gemmrepro.check.sources import constants, included, kernels_of, launch_bounds, module_constants, text_of, value_of
 from gemmrepro.core import paths
 from gemmrepro.core.dtypes import DTYPES
@@ -15,74 +15,69 @@ from gemmrepro.core.names import METRICS
 from gemmrepro.gpu.baselines import BASELINES
 from gemmrepro.judge.published import published_rows
 from gemmrepro.operations import Shape, shape_of
-from gemmrepro.registry import LARGE_SHAPE, USUAL_SHAPES, Expect, Kernel, Launch, Step, card
-from gemmrepro.registry.launches import TensorMap
+from gemmrepro.registry import LARGE_SHAPE, USUAL_SHAPES, Expect, Kernel, Launch, Step, TensorMap, card
+from gemmrepro.registry.articles import article_names
+
+Checks = Iterator[tuple[object, str]]
 
 
-def check_entries(kernel: Kernel, findings: Findings) -> None:
+def check_entries(kernel: Kernel) -> Checks:
     """A source exists, defines every entry point in its record, and contains no host code."""
     path = kernel.source_path
-    findings.require(path.is_file(), kernel.id, f"there is no source kernels/{kernel.family}/{kernel.source}.")
+    yield (path.is_file(), f"there is no source kernels/{kernel.family}/{kernel.source}.")
     if not path.is_file():
         return
     if kernel.code.compiler == "nvcc":
-        _check_cuda(kernel, findings)
+        yield from _check_cuda(kernel)
     else:
-        _check_python(kernel, findings)
+        yield from _check_python(kernel)
 
 
-def _check_cuda(kernel: Kernel, findings: Findings) -> None:
+def _check_cuda(kernel: Kernel) -> Checks:
     text = text_of(kernel)
     for code in kernel.codes:
         entry = code.code.entry
         defined = re.search(rf'extern "C" __global__[^;{{]*\b{re.escape(entry)}\s*\(', text)
-        findings.require(
-            bool(defined), kernel.id, f'{kernel.source} defines no entry point extern "C" __global__ {entry}(...).'
-        )
+        yield (defined, f'{kernel.source} defines no entry point extern "C" __global__ {entry}(...).')
     host = re.search(r"\bint main\b|<<<", text)
-    findings.require(
-        not host, kernel.id, f"{kernel.source} holds host code ({host[0] if host else ''}); the pipeline launches it."
-    )
+    yield (not host, f"{kernel.source} holds host code ({host[0] if host else ''}); the pipeline launches it.")
 
 
-def _check_python(kernel: Kernel, findings: Findings) -> None:
+def _check_python(kernel: Kernel) -> Checks:
     defined = kernels_of(kernel.source_path)
     for code in kernel.codes:
         name = code.code.function or code.code.entry
         if code.code.compiler == "cute_dsl":  # the DSL numbers its entry points
             name = name.removesuffix("_0")
-        findings.require(
-            name in defined, kernel.id, f"{kernel.source} defines no kernel {name}; it has {', '.join(defined)}."
-        )
+        yield (name in defined, f"{kernel.source} defines no kernel {name}; it has {', '.join(defined)}.")
 
 
-def check_includes(kernel: Kernel, findings: Findings) -> None:
+def check_includes(kernel: Kernel) -> Checks:
     """A record lists every header under kernels/ that its source includes, since their content enters the build key."""
     if kernel.code.compiler != "nvcc":
         return
     listed = set(kernel.code.headers)
     for header in sorted(listed):
-        findings.require((paths.KERNELS_DIR / header).is_file(), kernel.id, f"there is no header kernels/{header}.")
+        yield ((paths.KERNELS_DIR / header).is_file(), f"there is no header kernels/{header}.")
     missing = sorted(included(kernel.source_path) - listed)
-    findings.require(
+    yield (
         not missing,
-        kernel.id,
         f"{kernel.source} includes {', '.join(missing)}, which Code.headers lacks: its edits would rebuild nothing.",
     )
     idle = sorted(listed - included(kernel.source_path))
-    findings.require(not idle, kernel.id, f"{kernel.source} does not include {', '.join(idle)} of Code.headers.")
+    yield (not idle, f"{kernel.source} does not include {', '.join(idle)} of Code.headers.")
 
 
 TILE = ("bm", "bn", "bk")
 """Constants that every tiled source must define."""
 
 
-def check_constants(kernel: Kernel, findings: Findings) -> None:
+def check_constants(kernel: Kernel) -> Checks:
     """Constants in a record equal those in its source; the report and the launches use the record's."""
     if not kernel.source_path.is_file():
         return
     if kernel.code.compiler == "cutile":
-        _check_cutile(kernel, findings)
+        yield from _check_cutile(kernel)
         return
     if kernel.code.compiler == "cute_dsl":
         defined: dict[str, int | None] = {**module_constants(kernel.source_path)}
@@ -92,18 +87,15 @@ def check_constants(kernel: Kernel, findings: Findings) -> None:
     for name, value in kernel.code.params.items():
         actual = defined.get(name.upper(), defined.get("TILE") if name in TILE else None)
         if actual is None:
-            findings.require(
+            yield (
                 name not in TILE or bool(kernel.run.variants),
-                kernel.id,
                 f"{kernel.source} has no constant {name.upper()}, which Code.params gives as {value}.",
             )
         else:
-            findings.require(
-                actual == value, kernel.id, f"Code.params says {name} = {value}; in {kernel.source} it is {actual}."
-            )
+            yield (actual == value, f"Code.params says {name} = {value}; in {kernel.source} it is {actual}.")
 
 
-def _check_cutile(kernel: Kernel, findings: Findings) -> None:
+def _check_cutile(kernel: Kernel) -> Checks:
     """The constants that a record passes to a function are the function's constant parameters."""
     functions = kernels_of(kernel.source_path)
     for code in kernel.codes:
@@ -111,18 +103,13 @@ def _check_cutile(kernel: Kernel, findings: Findings) -> None:
         pairs = [pair.split("=") for pair in code.code.defines.get("PARAMETERS", "").split(",") if "=" in pair]
         passed = {key: int(value) for key, value in pairs}
         accepted = set(functions.get(name, ()))
-        findings.require(
+        yield (
             set(passed) == accepted,
-            kernel.id,
             f"{name} of {kernel.source} takes the constants {', '.join(sorted(accepted))}; "
             f"its record gives {', '.join(sorted(passed))}.",
         )
         different = {key: value for key, value in code.code.params.items() if passed.get(key.upper(), value) != value}
-        findings.require(
-            not different,
-            kernel.id,
-            f"Code.params and Code.defines of {name} differ in {', '.join(sorted(different))}.",
-        )
+        yield (not different, f"Code.params and Code.defines of {name} differ in {', '.join(sorted(different))}.")
 
 
 GRID = (2**31 - 1, 65535, 65535)
@@ -134,17 +121,17 @@ PERSISTENT = 2 * card.REFERENCE.sms
 """Maximum grid of a persistent kernel: two blocks on each SM."""
 
 
-def check_launches(kernel: Kernel, findings: Findings) -> None:
+def check_launches(kernel: Kernel) -> Checks:
     """Launches match the source and the GPU: block shapes, launch bounds, and a grid that covers the output once."""
     for size in SIZES:
         shape = shape_of(kernel.compute.op, size)
         if kernel.takes(shape):
             for name, launch in _launched(kernel, shape):
-                _check_limits(kernel, f"{name} on {shape}", launch, findings)
+                yield from _check_limits(kernel, f"{name} on {shape}", launch)
     if kernel.code.compiler == "nvcc" and kernel.source_path.is_file():
-        _check_bounds(kernel, findings)
+        yield from _check_bounds(kernel)
     if kernel.problem.operation.matrix_product and not kernel.run.steps:
-        _check_cover(kernel, findings)
+        yield from _check_cover(kernel)
 
 
 def _launched(kernel: Kernel, shape: Shape) -> list[tuple[str, Launch]]:
@@ -154,46 +141,40 @@ def _launched(kernel: Kernel, shape: Shape) -> list[tuple[str, Launch]]:
     return [(step.entry, step.launch(shape)) for step in steps] or [(part.code.entry, part.launch(shape))]
 
 
-def _check_limits(kernel: Kernel, what: str, launch: Launch, findings: Findings) -> None:
+def _check_limits(kernel: Kernel, what: str, launch: Launch) -> Checks:
     sizes = all(1 <= blocks <= most for blocks, most in zip(launch.grid, GRID, strict=True))
-    findings.require(sizes, kernel.id, f"the grid {launch.grid} of {what} is beyond {GRID}, or empty.")
+    yield (sizes, f"the grid {launch.grid} of {what} is beyond {GRID}, or empty.")
     threads = math.prod(launch.block)
-    findings.require(
-        1 <= threads <= THREADS, kernel.id, f"{threads} threads per block ({what}); 1 to {THREADS} can be."
-    )
+    yield (1 <= threads <= THREADS, f"{threads} threads per block ({what}); 1 to {THREADS} can be.")
     cluster = launch.cluster or (1, 1, 1)
     whole = all(blocks % size == 0 for blocks, size in zip(launch.grid, cluster, strict=True))
-    findings.require(whole, kernel.id, f"the grid {launch.grid} of {what} is no multiple of its cluster {cluster}.")
+    yield (whole, f"the grid {launch.grid} of {what} is no multiple of its cluster {cluster}.")
 
 
-def _check_bounds(kernel: Kernel, findings: Findings) -> None:
+def _check_bounds(kernel: Kernel) -> Checks:
     """The launch bounds of every entry point equal its block size, the largest if that depends on the shape."""
     text = text_of(kernel)
     for code in kernel.codes:
         bound = launch_bounds(text, code.code.entry)
-        findings.require(
-            bound is not None, kernel.id, f"{code.code.entry} has no __launch_bounds__; write its threads per block."
-        )
+        yield (bound is not None, f"{code.code.entry} has no __launch_bounds__; write its threads per block.")
         threads = value_of(bound, constants(text, code.code.defines)) if bound else None
         blocks = {math.prod(block) for block in code.blocks}
         if threads is not None:
             if max(blocks) < threads and kernel.problem.operation.matrix_product and kernel.takes(LARGE_SHAPE):
                 blocks.add(math.prod(code.launch(LARGE_SHAPE).block))
-            findings.require(
+            yield (
                 max(blocks) == threads,
-                kernel.id,
                 f"{code.code.entry} is compiled for {threads} threads per block and launched with {sorted(blocks)}.",
             )
 
 
-def _check_cover(kernel: Kernel, findings: Findings) -> None:
+def _check_cover(kernel: Kernel) -> Checks:
     """The grid has one block per tile of C; a persistent kernel launches one block (or cluster) for a single tile."""
     tiny = Shape(1, 8, 8)
     if kernel.takes(LARGE_SHAPE) and kernel.takes(tiny) and math.prod(kernel.launch(LARGE_SHAPE).grid) <= PERSISTENT:
         small = kernel.launch(tiny)
-        findings.require(
+        yield (
             math.prod(small.grid) == math.prod(small.cluster or (1,)),
-            kernel.id,
             f"its blocks stay on the GPU, and a single tile takes {math.prod(small.grid)} of them instead of one.",
         )
         return
@@ -202,13 +183,12 @@ def _check_cover(kernel: Kernel, findings: Findings) -> None:
     part = kernel.at(shape)
     rows, columns = (part.code.params.get(name, part.code.params.get("tile")) for name in ("bm", "bn"))
     if not rows or not columns:
-        findings.require(False, kernel.id, "Code.params lacks bm and bn, the tile of C that a block computes.")
+        yield (False, "Code.params lacks bm and bn, the tile of C that a block computes.")
         return
     tiles = -(-shape.m // rows) * -(-shape.n // columns)
     grid = kernel.launch(shape).grid
-    findings.require(
+    yield (
         math.prod(grid) == tiles,
-        kernel.id,
         f"C of {shape} has {tiles} tiles of {rows} x {columns}; the launch has a grid of {grid}.",
     )
 
@@ -217,19 +197,18 @@ NUMBERS = ("m", "n", "k", "iterations", "alpha", "beta")
 SWIZZLES = (0, 32, 64, 128)
 
 
-def check_signatures(kernel: Kernel, findings: Findings) -> None:
+def check_signatures(kernel: Kernel) -> Checks:
     """Arguments of every launch are known, and TMA supports every tensor map."""
     arrays = {*_operands(kernel), *kernel.run.workspace}
     for code in kernel.codes:
         unknown = [argument for argument in code.call.arguments if not _is_known(argument, arrays)]
-        findings.require(
+        yield (
             not unknown,
-            kernel.id,
             f"{code.code.entry} has the argument {', '.join(map(str, unknown))}; known are numbers "
             f"({', '.join(NUMBERS)}), arrays ({', '.join(sorted(arrays))}), map: and array: before an array.",
         )
         for operand, tensor_map in code.call.tensor_maps.items():
-            _check_map(kernel, operand, tensor_map, findings)
+            yield from _check_map(kernel, operand, tensor_map)
 
 
 def _operands(kernel: Kernel) -> dict[str, str]:
@@ -244,51 +223,42 @@ def _is_known(argument: str | int, arrays: set[str]) -> bool:
     return re.sub(r"^(map|array):", "", argument) in arrays
 
 
-def _check_map(kernel: Kernel, operand: str, tensor_map: TensorMap, findings: Findings) -> None:
-    findings.require(
-        tensor_map.swizzle in SWIZZLES, kernel.id, f"the swizzle of {operand} is {tensor_map.swizzle}: use {SWIZZLES}."
-    )
+def _check_map(kernel: Kernel, operand: str, tensor_map: TensorMap) -> Checks:
+    yield (tensor_map.swizzle in SWIZZLES, f"the swizzle of {operand} is {tensor_map.swizzle}: use {SWIZZLES}.")
     dtypes = _operands(kernel) | {name: buffer.dtype for name, buffer in kernel.run.workspace.items()}
     if operand in dtypes:
         width = tensor_map.box[1] * DTYPES[dtypes[operand]]
-        findings.require(
+        yield (
             not tensor_map.swizzle or width <= tensor_map.swizzle,
-            kernel.id,
             f"a row of {operand}'s box is {width} bytes, wider than its swizzle of {tensor_map.swizzle}.",
         )
-    findings.require(
+    yield (
         all(1 <= length <= 256 for length in tensor_map.box),
-        kernel.id,
         f"the box {tensor_map.box} of {operand} is beyond TMA's 256 elements an axis.",
     )
 
 
-def check_promises(kernel: Kernel, findings: Findings) -> None:
+def check_promises(kernel: Kernel) -> Checks:
     """A record's expectations about machine code are valid regular expressions, each with a reason."""
-    findings.require(
+    yield (
         any(code.promises.expects for code in kernel.codes),
-        kernel.id,
         "it expects nothing of its machine code; add an Expect that shows its idea.",
     )
     for code in kernel.codes:
         for expect in code.promises.expects:
-            _check_expect(kernel, expect, findings)
+            yield from _check_expect(kernel, expect)
     for refusal in kernel.promises.refusals:
-        findings.require(
+        yield (
             _compiles(refusal.message) and bool(refusal.why),
-            kernel.id,
             f"the refusal '{refusal.message}' is no regular expression, or gives no reason.",
         )
 
 
-def _check_expect(kernel: Kernel, expect: Expect, findings: Findings) -> None:
-    findings.require(
-        _compiles(expect.opcode), kernel.id, f"the opcode '{expect.opcode}' is no valid regular expression."
-    )
-    findings.require(bool(expect.why), kernel.id, f"the opcode '{expect.opcode}' is expected without a reason (why).")
-    findings.require(
+def _check_expect(kernel: Kernel, expect: Expect) -> Checks:
+    yield (_compiles(expect.opcode), f"the opcode '{expect.opcode}' is no valid regular expression.")
+    yield (expect.why, f"the opcode '{expect.opcode}' is expected without a reason (why).")
+    yield (
         expect.least >= 0 and (expect.most is None or expect.most >= expect.least),
-        kernel.id,
         f"the opcode '{expect.opcode}' is expected between {expect.least} and {expect.most} times.",
     )
 
@@ -301,65 +271,52 @@ def _compiles(expression: str) -> bool:
     return True
 
 
-def check_shapes(kernel: Kernel, findings: Findings) -> None:
+def check_shapes(kernel: Kernel) -> Checks:
     """`Accepts` is consistent with the shapes that a kernel takes."""
     usual = [shape for shape in USUAL_SHAPES if kernel.takes(shape)]
-    findings.require(
-        bool(usual), kernel.id, f"it takes none of {', '.join(map(str, USUAL_SHAPES))}; its launch is never looked at."
-    )
+    yield (usual, f"it takes none of {', '.join(map(str, USUAL_SHAPES))}; its launch is never looked at.")
     for shape in kernel.promises.gate_shapes:
-        findings.require(kernel.takes(shape), kernel.id, f"it refuses {shape}, one of its own gate_shapes.")
+        yield (kernel.takes(shape), f"it refuses {shape}, one of its own gate_shapes.")
     for shape in usual[:1]:
         for axis, step in kernel.accepts.multiple_of.items():
             odd: Shape = replace(shape, **{axis: getattr(shape, axis) + 1})
-            findings.require(
+            yield (
                 step > 1 and not kernel.takes(odd),
-                kernel.id,
                 f"{axis.upper()} must be a multiple of {step}, and yet it takes {odd}; leave multiples of 1 out.",
             )
     if kernel.timing.timed_to:
         timed = Shape.cube(kernel.timing.timed_to)
-        findings.require(
+        yield (
             not kernel.problem.operation.matrix_product or kernel.takes(timed),
-            kernel.id,
             f"it is timed to {timed}, which it refuses.",
         )
 
 
-def check_stories(kernel: Kernel, findings: Findings) -> None:
+def check_stories(kernel: Kernel) -> Checks:
     """A record's story refers to existing counters, published systems, baselines and kernels."""
     story, baseline = kernel.story, kernel.timing.baseline
-    findings.require(bool(kernel.rung and kernel.title), kernel.id, "it has no rung or no title.")
-    findings.require(bool(story.idea), kernel.id, "Story.idea is empty; say in one sentence what is new.")
-    findings.require(
+    yield (kernel.rung and kernel.title, "it has no rung or no title.")
+    yield (story.idea, "Story.idea is empty; say in one sentence what is new.")
+    yield (
         baseline is None or baseline in BASELINES,
-        kernel.id,
         f"there is no baseline '{baseline}'; known are {', '.join(BASELINES)}.",
     )
     unknown = [counter for counter in story.evidence if counter not in METRICS]
-    findings.require(
+    yield (
         not unknown,
-        kernel.id,
         f"Story.evidence names {', '.join(unknown)}, which no stage reads; counters are METRICS of core/names.py.",
     )
-    rows = published_rows()
-    findings.require(
-        story.article is None or story.article in {row["article"] for row in rows},
-        kernel.id,
-        f"published.csv has no article '{story.article}'.",
-    )
+    yield (story.article is None or story.article in article_names(), f"there is no article '{story.article}'.")
     if story.published_system:
-        systems = {row["system"] for row in rows if row["article"] == story.article}
-        findings.require(
+        systems = {row["system"] for row in published_rows() if row["article"] == story.article}
+        yield (
             story.published_system in systems,
-            kernel.id,
-            f"published.csv has no system '{story.published_system}' of article '{story.article}'.",
+            f"numbers.csv of article '{story.article}' has no system '{story.published_system}'.",
         )
     if story.gain_over:
         known = {other.id for name in registry.family_names() for other in registry.kernels(name)}
-        findings.require(
+        yield (
             story.gain_over in known and story.gain_over != kernel.id,
-            kernel.id,
             f"Story.gain_over names '{story.gain_over}', which is no other kernel.",
         )
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from gemmrepro.build.source_text import without_comments
 from gemmrepro.core import paths
+from gemmrepro.core.trees import without_comments
 from gemmrepro.registry import Kernel
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {

@@ -3,16 +3,43 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 from gemmrepro import registry
 from gemmrepro.check.family import CHECKS as OF_A_FAMILY
 from gemmrepro.check.family import check_identities
-from gemmrepro.check.findings import Findings
 from gemmrepro.check.kernel import CHECKS as OF_A_KERNEL
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims
 from gemmrepro.registry import Kernel
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A failed check: the kernel or file, and a sentence on what is wrong and what to do."""
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.what}"
+
+
+@dataclass
+class Findings:
+    """The number of passed checks, and a problem for each failed one."""
+
+    passed: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, checks: Iterable[tuple[object, str, str]]) -> None:
+        """Count the checks that hold, and record the place and the words of the others."""
+        for holds, where, what in checks:
+            if holds:
+                self.passed += 1
+            else:
+                self.problems.append(Problem(where, what))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -48,15 +75,15 @@ def check_family(name: str) -> Findings:
     """Run all checks on the family called `name`. Raises UserError if there is none."""
     findings = Findings()
     kernels = _loaded(name, findings)
-    if kernels:
-        check_identities(name, findings)
+    for check in (check_identities,) if kernels else ():
+        findings.add(check(name))
     if findings.problems:
         return findings
     for kernel in kernels:
         for check_kernel in OF_A_KERNEL:
-            check_kernel(kernel, findings)
+            findings.add((holds, kernel.id, what) for holds, what in check_kernel(kernel))
     for check_whole in OF_A_FAMILY:
-        check_whole(name, findings)
+        findings.add(check_whole(name))
     return findings
 
 
@@ -68,10 +95,10 @@ def _loaded(name: str, findings: Findings) -> tuple[Kernel, ...]:
     try:
         kernels = registry.kernels(name)
     except UserError as error:
-        findings.require(False, where, str(error))
+        findings.add([(False, where, str(error))])
         return ()
     except Exception as error:  # an import can raise anything
-        findings.require(False, where, f"importing it fails with {type(error).__name__}: {error}")
+        findings.add([(False, where, f"importing it fails with {type(error).__name__}: {error}")])
         return ()
-    findings.require(bool(kernels), where, "KERNELS is empty; add a record.")
+    findings.add([(kernels, where, "KERNELS is empty; add a record.")])
     return kernels

@@ -13,8 +13,13 @@ KERNELS_DIR = ROOT / "kernels"
 SCHEMAS = ROOT / "workflow" / "schemas"
 """JSON schemas, written as YAML."""
 
-PUBLISHED_CSV = KERNELS_DIR / "published.csv"
-"""Every number that the articles print."""
+ARTICLES_DIR = ROOT / "articles"
+"""One folder per article: what it prints and states."""
 
 RECORDINGS = ROOT / "reports" / "recorded"
 """Committed measurements, one folder per GPU."""
+
+
+def shown(path: Path) -> str:
+    """`path` for records and messages: relative to the repository's root, or only its name if it is outside."""
+    return path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name

@@ -1,17 +1,21 @@
-"""Hashes of Python code that change when its behaviour may, and not when a comment, a docstring or a local name does.
+"""Hashes of code that change when its behaviour may, and not when a comment does.
 
-Text is parsed and written down again node by node in a form that is the same under every Python from 3.11 on
-(``ast.dump`` is not). Left out: docstrings, annotations, and what a raised `UserError` says, since a failing job has no
-result. Local variables count by the order in which they appear.
+CUDA C++ counts by its tokens. Python is parsed and written down again node by node, in a form that is the same under
+every Python from 3.11 on (``ast.dump`` is not). Left out: docstrings, annotations, and what a raised `UserError` says,
+since a failing job has no result; `exact_text` keeps the last two. Local variables count by their order of appearance.
 """
 
 from __future__ import annotations
 
 import ast
 import hashlib
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
+
+from gemmrepro.core.paths import shown
+from gemmrepro.errors import UserError
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SKIPPED_ALWAYS = frozenset({"ctx", "kind", "type_comment", "type_ignores"})
@@ -153,3 +157,71 @@ def _locals_of(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
             bound.setdefault(node.id)
         pending[:0] = list(ast.iter_child_nodes(node))
     return [name for name in bound if name not in kept]
+
+
+_SPLICE = r"\\[ \t]*\r?\n"
+_TOKEN = re.compile(
+    rf"""
+    (?P<comment>//(?:{_SPLICE}|[^\n])* | /\*.*?\*(?:{_SPLICE})*/)
+    | (?P<gap>{_SPLICE} | [ \t\v\f\r]+)
+    | (?P<line>\n)
+    | (?P<token>
+        (?:u8|[uUL])?R"(?P<fence>[^\s()\\"]{{0,16}})\(.*?\)(?P=fence)"  # a raw string, whatever it holds
+      | (?:u8|[uUL])?"(?:\\\r?\n|\\.|[^"\\\n])*"
+      | (?:u8|[uUL])?'(?:\\.|[^'\\\n])*'
+      | \.?[0-9](?:[eEpP][+-]|'?[\w.])*                               # a number: 1e-5f, 0x1p-3, 1'000
+      | [^\W\d][\w$]*
+      | <<<|>>>|<<=|>>=|<=>|->\*|\.\.\.                               # of operators the longest, as the compiler does
+      | \+\+|--|<<|>>|[-+*/%&|^<>=!]=|&&|\|\||->|::|\#\#|\.\*|<[:%]|[:%]>|%:
+      | .
+    )
+    """,
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def cuda_tokens(text: str) -> Iterator[str]:
+    """Tokens of CUDA C++. A directive's line ends with the token "\\n".
+
+    White space counts in three places alone: inside literals, at the end of a directive, and before the parenthesis
+    that may follow the name of a macro. (It would also count in the operand of #, which none of the kernels' needs.)
+    """
+    directive: list[str] = []
+    spaced, starts = True, True
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup == "line":
+            if directive:
+                yield "\n"
+            directive, starts, spaced = [], True, True
+        elif match["token"] is None:
+            spaced = True
+        else:
+            token = match["token"]
+            if directive or (starts and token in ("#", "%:")):
+                directive.append(token)
+                if directive[1:2] == ["define"] and len(directive) == 4 and token == "(" and spaced:
+                    token = " ("
+            yield token
+            starts, spaced = False, False
+    if directive:
+        yield "\n"
+
+
+def without_comments(text: str) -> str:
+    """CUDA C++ with a space in place of every comment."""
+    return _TOKEN.sub(lambda match: " " if match["comment"] else match[0], text)
+
+
+def source_hash(path: Path) -> str:
+    """The SHA-256 of what a compiler reads of a source, in hexadecimal. Raises UserError if the file is missing."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UserError(f"{shown(path)} is missing; restore it, or correct the record in family.py.") from None
+    return _hash(text, path.suffix == ".py")
+
+
+@cache
+def _hash(text: str, python: bool) -> str:
+    read = exact_text(ast.parse(text)) if python else "\0".join(cuda_tokens(text))
+    return hashlib.sha256(read.encode()).hexdigest()

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
-from gemmrepro.build.source_text import source_hash
 from gemmrepro.core import paths
 from gemmrepro.core.files import load_module
+from gemmrepro.core.trees import source_hash
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
 from gemmrepro.experiments.tables import Mark as Mark

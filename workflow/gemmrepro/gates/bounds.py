@@ -56,7 +56,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.operations import Problem, Shape
+from gemmrepro.operations import Problem
 
 UNIT_ROUNDOFF = {"fp16": 2.0**-11, "bf16": 2.0**-8, "fp32": 2.0**-24, "fp64": 2.0**-53, "int32": 2.0**-31}
 SUBNORMAL_STEP = {"fp16": 2.0**-24, "bf16": 2.0**-133, "fp32": 2.0**-149, "fp64": 2.0**-1074, "int32": 0.0}
@@ -153,11 +153,6 @@ def allowed_error(limit: float | None, dtype_out: str) -> float | None:
     if limit is None or unit is None:
         return None
     return limit / unit + (1.0 if limit and unit > UNIT_ROUNDOFF["fp32"] else 0.0)
-
-
-def failure_probability(shape: Shape, unit: float = UNIT_ROUNDOFF["fp32"]) -> float:
-    """Upper bound on the chance that the gate fails a right kernel on one input of `shape`."""
-    return min(1.0, 2.0 * shape.m * shape.n * shape.k * math.exp(-(LAMBDA**2) * (1 - unit) ** 2 / 2))
 
 
 def underflow_allowance(k: int, alpha: float, dtype: str = "fp32", accumulator: str = "fp32") -> float:

@@ -17,9 +17,7 @@ import numpy as np
 from gemmrepro.core.dtypes import bits, narrow, widen
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
-from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.gate import Case, Gate, Judged
-from gemmrepro.gates.guarded import POISON_BITS, Guarded
+from gemmrepro.gates.gate import POISON_BITS, Case, Gate, Guarded, Judged, Verdict
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import Shape

@@ -12,7 +12,7 @@ from gemmrepro.build.record import Build
 from gemmrepro.core import names
 from gemmrepro.core.files import read_json
 from gemmrepro.errors import UserError
-from gemmrepro.gates.keys import key_on
+from gemmrepro.gates.operations import key_on
 from gemmrepro.gates.static import Check, checks_of
 
 _REBUILD = "run the target 'build' again"

@@ -27,11 +27,9 @@ import numpy as np
 
 from gemmrepro.core.dtypes import bits, narrow, widen
 from gemmrepro.gates.bounds import SUBNORMAL_STEP, UNIT_ROUNDOFF, bound
-from gemmrepro.gates.compare import Verdict, reference_gemm
-from gemmrepro.gates.gate import Case, Gate, Judged
+from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Guarded, Judged, Verdict, reference_gemm
 from gemmrepro.gates.gemm import product
 from gemmrepro.gates.gemm_cases import INPUTS, gemm_shapes
-from gemmrepro.gates.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
 from gemmrepro.gates.pointwise import GAMMA, SUBNORMAL, UNIT
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands

@@ -11,10 +11,8 @@ import numpy as np
 from gemmrepro.core.dtypes import INTEGERS, bits, narrow, nonfinite_lines, spoil, widen
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import HalfSums, bound, half_sums, underflow_allowance
-from gemmrepro.gates.compare import Verdict, compare, reference_gemm
-from gemmrepro.gates.gate import Case, Gate, Judged
+from gemmrepro.gates.gate import POISON_BITS, Case, Gate, Guarded, Judged, Verdict, compare, reference_gemm
 from gemmrepro.gates.gemm_cases import EXACT_LAWS, deepen, draw, gemm_cases, large_cases
-from gemmrepro.gates.guarded import POISON_BITS, Guarded
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import REFERENCE_ROWS, Problem, Shape
@@ -42,7 +40,7 @@ class CaseData:
     Attributes:
         a, b: stored operands, as the problem lays them out; `c`: C before the launch, poison where beta is 0.
         wide: A[m,k] and B[k,n] in float64, exactly.
-        reference, scale: see `compare.reference_gemm`.
+        reference, scale: see `gate.reference_gemm`.
     """
 
     a: np.ndarray

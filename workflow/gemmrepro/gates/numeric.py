@@ -36,10 +36,7 @@ from gemmrepro.core.files import read_json, write_json
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.core.machine import free_memory
 from gemmrepro.errors import UserError, run_stage, shortage
-from gemmrepro.gates.allowed import allowed
-from gemmrepro.gates.keys import gate_key
-from gemmrepro.gates.memory import Memory, needed_memory
-from gemmrepro.gates.operations import Gates
+from gemmrepro.gates.operations import Gates, Memory, allowed, gate_key, needed_memory
 from gemmrepro.gpu import device, lock
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operands import Operands

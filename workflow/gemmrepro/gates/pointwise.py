@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 
 from gemmrepro.core.dtypes import bits
-from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.gate import Case, Gate, Judged
-from gemmrepro.gates.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
+from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Guarded, Judged, Verdict
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import Shape

@@ -31,11 +31,19 @@ import numpy as np
 
 from gemmrepro.core.dtypes import bits, narrow, widen
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF, tensor_core_gamma, underflow_allowance
-from gemmrepro.gates.compare import Verdict, compare, reference_gemm
-from gemmrepro.gates.gate import Case, Gate, Judged
+from gemmrepro.gates.gate import (
+    POISON_BITS,
+    SOURCE_GUARD_BITS,
+    Case,
+    Gate,
+    Guarded,
+    Judged,
+    Verdict,
+    compare,
+    reference_gemm,
+)
 from gemmrepro.gates.gemm import inexact, product, refusal_cases
 from gemmrepro.gates.gemm_cases import gemm_shapes
-from gemmrepro.gates.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import REFERENCE_ROWS, SCALED_BLOCK, Problem, Shape, counts

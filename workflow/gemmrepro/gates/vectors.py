@@ -20,9 +20,7 @@ from gemmrepro.core.draws import DISTRIBUTIONS, draw_ids
 from gemmrepro.core.dtypes import STORAGE, bits
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
-from gemmrepro.gates.compare import Verdict, bit_for_bit
-from gemmrepro.gates.gate import Case, Gate, Judged
-from gemmrepro.gates.guarded import POISON_BITS, SOURCE_GUARD_BITS, Guarded
+from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Guarded, Judged, Verdict, bit_for_bit
 from gemmrepro.gpu import device
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import HISTOGRAM_BINS, Problem, Shape

@@ -15,7 +15,7 @@ from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.build.cached import CACHE, CACHE_MB
+from gemmrepro.build.cache import CACHE, CACHE_MB
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import experiments, registry
-from gemmrepro.build.source_text import source_hash
 from gemmrepro.core.architectures import compiles
 from gemmrepro.core.paths import ROOT
+from gemmrepro.core.trees import source_hash
 from gemmrepro.experiments import Experiment
 from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration

@@ -34,7 +34,7 @@ from gemmrepro.core.dtypes import bits
 from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
-from gemmrepro.gates.guarded import POISON_BITS
+from gemmrepro.gates.gate import POISON_BITS
 from gemmrepro.gpu import device, dlpack, lock
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operands import Operands, random

@@ -30,7 +30,7 @@ SUMMARY, SAMPLES, READINGS, RUN = FILES = ("summary.csv", "samples.parquet", "re
 """The files that are written for a family, and that a take holds."""
 
 FOLDER = "regimes"
-"""The folder of takes within a family's recording: regimes/1, regimes/2, … `takes.bring` says whose rows are judged."""
+"""The folder of takes within a family's recording: regimes/1, regimes/2, … `bring` says whose rows are judged."""
 
 KELVIN = 1.0
 """The change of temperature that counts as none, in °C: NVML's readings are whole degrees."""

@@ -20,8 +20,7 @@ from typing import Any
 from gemmrepro import operands, operations, timing
 from gemmrepro.core import dtypes
 from gemmrepro.core.journal import fresh_seeds
-from gemmrepro.gates.compare import Verdict
-from gemmrepro.gates.guarded import POISON_BITS
+from gemmrepro.gates.gate import POISON_BITS, Verdict
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import device
 from gemmrepro.measure.prepare import Check

@@ -5,47 +5,38 @@ take NumPy arrays and, unless documented otherwise, call only what CuPy has too;
 
 Where to look, in reading order:
 
-=============  =======================================================================================================
-arrays         what an operand must be; NumPy or CuPy; the policy for Inf and NaN
-formats        fp16, bf16, e4m3, e5m2: significant bits, range, rounding
-exactness      rho; how long an inner product of digits stays exact in an accumulator; the article's bf16 argument
-splitting      a matrix as a sum of slices of integer digits, one scale per matrix, row or column
-pairs          which pairs of slices are multiplied: all of them, or those with p + q < d (Fast Mode)
-accumulate     inner products: exact, or as an accumulator of few bits rounds them
-product        slices to C: scaled sums in float64
-bounds         the error of skipping pairs: rigorous, expected, predicted from the parameters alone; the choice of d
-article        the article's two programs, as parameters of the above
-int8           slices of 7 bits with exact int32 sums, group by group
-moduli         pairwise coprime moduli up to 256
-residues       scheme II, forward: scaling to integers, residues, exact products modulo each modulus
-double_double  sums hi + lo of two float64
-crt            scheme II, backward: Chinese remainders, in Python integers and in double-double
-scheme2        scheme II as a product: fast, accurate and certified
-decided        the certified mode as a GPU decides it: inner exponents, moduli by need, tiles in double
-exact          the exact product, as integers; a double-double product for larger sizes
-measures       error measures
-inputs         operands that are hard for one scheme or another
-=============  =======================================================================================================
+===========  ==========================================================================================================
+accumulate   what an operand must be; NumPy or CuPy; the policy for Inf and NaN; exact inner products of digits
+exactness    fp16, bf16, e4m3, e5m2; rho; how long an inner product of digits stays exact; the article's bf16 argument
+splitting    a matrix as a sum of slices of integer digits, one scale per matrix, row or column; slices to C
+pairs        which pairs of slices are multiplied: all of them, or those with p + q < d (Fast Mode)
+bounds       the error of skipping pairs: guaranteed, expected; the choice of d
+programs     the article's two programs, as parameters of the above, and the host side of the first
+moduli       pairwise coprime moduli up to 256
+residues     scheme II, forward: scaling to integers, residues, exact products modulo each modulus
+scheme2      scheme II as a product: fast, accurate and certified
+decided      the certified mode as a GPU decides it: inner exponents, moduli by need, tiles in double
+exact        the exact product, as integers or in double-double; error measures
+inputs       operands that are hard for one scheme or another
+===========  ==========================================================================================================
 
 Notation. u = 2^-53. A slice of x is v = D 2^e with integer digits D and a power of two common to the matrix, the row or
 the column. beta is the number of bits per slice: |D| <= 2^beta.
 
-Sources. The article `ozaki` of this suite (its numbers: kernels/published.csv) takes its split, its rho and Fast Mode
+Sources. The article `ozaki` of this suite (numbers: articles/ozaki/numbers.csv) takes its split, its rho and Fast Mode
 from the Ozaki scheme on FP16 tensor cores: K. Ozaki, T. Ogita, S. Oishi and S. M. Rump, "Error-free transformations of
 matrix multiplication by using fast routines of matrix multiplication and its applications", Numer. Algorithms 59, 2012
 (the split by sigma); D. Mukunoki, K. Ozaki, T. Ogita and T. Imamura, "DGEMM using Tensor Cores, and its accurate and
 reproducible versions", ISC 2020 (rho for a 24-bit accumulator, Fast Mode). Its bound 2 sqrt(k) u |A||B| is of the kind
 of N. J. Higham and T. Mary, "A new approach to probabilistic rounding error analysis", SIAM J. Sci. Comput. 41(5),
-2019. INT8 slices: H. Ootomo, K. Ozaki and R. Yokota, arXiv:2306.11975 (int8 slices, one scale per row and column,
-exact int32 sums); Y. Uchino, K. Ozaki and T. Imamura, arXiv:2409.13313 (slices rounded to nearest, sums of whole groups
-in int32). Scheme II: K. Ozaki, Y. Uchino and T. Imamura, arXiv:2504.08009 (power-of-two scaling so that twice the
+2019. Scheme II: K. Ozaki, Y. Uchino and T. Imamura, arXiv:2504.08009 (power-of-two scaling so that twice the
 integer product is below the product of the moduli, residues in int8, reconstruction); its fast and accurate modes as
 compared in arXiv:2508.03984 and, for the fast mode's scale, arXiv:2606.29129.
-The certified mode, the mixed-radix reconstruction and the bounds stated in `scheme2` are worked out here.
+The certified mode and the bounds stated in `scheme2` are worked out here.
 
 Special values, in every scheme: a row of A or a column of B that holds Inf or NaN makes that row or column of C NaN and
-touches nothing else; `nonfinite="raise"` refuses such operands instead. This differs from DGEMM, which would return Inf
-in some of those places: a scheme that reads exponents cannot know, and a NaN hides nothing. Zeros of C are +0, whatever
-the signs of the zeros of A and B. Subnormals count in full. Results beyond the largest float become Inf; results
-below the least normal one are rounded twice, by at most 2^-1074 in all.
+touches nothing else. This differs from DGEMM, which would return Inf in some of those places: a scheme that reads
+exponents cannot know, and a NaN hides nothing. Zeros of C are +0, whatever the signs of the zeros of A and B.
+Subnormals count in full. Results beyond the largest float become Inf; results below the least normal one are rounded
+twice, by at most 2^-1074 in all.
 """

@@ -1,4 +1,4 @@
-"""Inner products of digits: exact, or as an accumulator of few bits rounds them."""
+"""What an operand must be, NumPy or CuPy, the treatment of Inf and NaN, and exact inner products of digits."""
 
 from __future__ import annotations
 
@@ -6,11 +6,89 @@ from typing import Any
 
 import numpy as np
 
+from gemmrepro.core.dtypes import namespace, nonfinite_lines
 from gemmrepro.errors import UserError
-from gemmrepro.ozaki.arrays import namespace
 
 DOUBLE_BITS = 53
 INT32_LIMIT = 2**31 - 1
+NONFINITE = ("nan", "raise")
+
+
+def check_matrix(array: Any, name: str) -> None:
+    """Refuse anything but a float64 matrix.
+
+    Raises:
+        UserError: `array` is not two-dimensional, or not of float64.
+    """
+    if getattr(array, "ndim", None) != 2:
+        raise UserError(f"{name} must be a matrix (two dimensions); reshape it.")
+    if array.dtype != np.float64:
+        raise UserError(
+            f"{name} holds {array.dtype}, and the schemes split float64; convert it with astype('float64')."
+        )
+
+
+def check_operands(a: Any, b: Any) -> None:
+    """Raises UserError unless A[m,k] and B[k,n] can be multiplied: both float64, both NumPy or both CuPy."""
+    check_matrix(a, "A")
+    check_matrix(b, "B")
+    if a.shape[1] != b.shape[0]:
+        raise UserError(f"A has {a.shape[1]} columns and B has {b.shape[0]} rows; they must agree.")
+    if namespace(a) is not namespace(b):
+        raise UserError("one operand is on the host and the other on the GPU; move one of them.")
+
+
+def set_aside(a: Any, b: Any, nonfinite: str = "nan") -> tuple[Any, Any, Any, Any]:
+    """Operands with every row of A and column of B that is not finite replaced by zeros.
+
+    Returns:
+        (A, B, rows of A that were replaced [m,1], columns of B that were replaced [1,n]); `spoil` puts NaN back.
+
+    Raises:
+        UserError: bad operands; Inf or NaN with `nonfinite` "raise"; `nonfinite` is neither "nan" nor "raise".
+    """
+    check_operands(a, b)
+    if nonfinite not in NONFINITE:
+        raise UserError(f"nonfinite is {nonfinite!r}; choose 'nan' or 'raise'.")
+    xp = namespace(a)
+    rows, columns = nonfinite_lines(a, b)
+    if nonfinite == "raise" and (bool(rows.any()) or bool(columns.any())):
+        raise UserError(
+            f"{int(rows.sum())} rows of A and {int(columns.sum())} columns of B hold Inf or NaN; "
+            "remove them, or pass nonfinite='nan'."
+        )
+    return xp.where(rows, 0.0, a), xp.where(columns, 0.0, b), rows, columns
+
+
+def scaled_back(x: Any, exponent: Any) -> Any:
+    """x 2^exponent, Inf beyond the largest float; every zero as +0."""
+    with np.errstate(over="ignore"):
+        return namespace(x).ldexp(x, exponent) + 0.0
+
+
+def ceil_log2(x: Any) -> Any:
+    """ceil(log2 x) of float64 `x` >= 0, exactly (a floating-point log2 errs next to powers of two); int32.
+
+    0 for x = 0, whose logarithm is minus infinity: the scale of a zero slice, row or column is 1.
+    """
+    xp = namespace(x)
+    fraction, exponent = xp.frexp(x)
+    return (exponent - (fraction == 0.5)).astype(xp.int32)
+
+
+def peak(x: Any, scale: str) -> Any:
+    """max |x| over the matrix [1,1], each row [m,1] or each column [1,n]; 0 for an empty one.
+
+    Raises:
+        UserError: `scale` is not "matrix", "row" or "column".
+    """
+    axes = {"matrix": (0, 1), "row": 1, "column": 0}
+    if scale not in axes:
+        raise UserError(f"scale is {scale!r}; choose 'matrix', 'row' or 'column'.")
+    xp = namespace(x)
+    axis = axes[scale]
+    shape = tuple(1 if scale == "matrix" or dim == axis else size for dim, size in enumerate(x.shape))
+    return xp.abs(x).max(axis=axis, keepdims=True) if x.size else xp.zeros(shape)
 
 
 def _largest(digits: Any) -> int:
@@ -40,37 +118,3 @@ def int32(a: Any, b: Any) -> Any:
     if a.shape[1] * _largest(a) * _largest(b) > INT32_LIMIT:
         raise UserError(f"inner products of {a.shape[1]} of these digits may overflow int32; split k into blocks.")
     return exact(a, b).astype(np.int64)
-
-
-def round_bits(x: Any, bits: int, mode: str = "nearest") -> Any:
-    """float64 `x` rounded to `bits` significant bits: "nearest" (ties to even) or "truncate" (toward zero).
-
-    Exponents are unbounded: sums of scaled digits neither overflow nor underflow fp32.
-
-    Raises UserError for another mode.
-    """
-    xp = namespace(x)
-    if mode not in ("nearest", "truncate"):
-        raise UserError(f"mode is {mode!r}; choose 'nearest' or 'truncate'.")
-    _, exponent = xp.frexp(x)
-    shift = (exponent - bits).astype(xp.int32)
-    scaled = xp.ldexp(x, -shift)
-    return xp.ldexp(xp.rint(scaled) if mode == "nearest" else xp.trunc(scaled), shift)
-
-
-def low_precision(a: Any, b: Any, k_step: int = 16, bits: int = 24, mode: str = "truncate") -> Any:
-    """The product as a tensor core's accumulator of `bits` bits would hold it: a model, not a measurement.
-
-    Every `k_step` products are summed exactly, as an instruction does, and added to the accumulator with one rounding.
-    Real hardware aligns the terms of one addition to the largest and drops what lies below (M. Fasi, N. J. Higham, M.
-    Mikaitis and S. Pranesh, PeerJ Computer Science 7:e330, 2021); where `exactness` calls a product exact, every such
-    model agrees with `exact`.
-    """
-    if k_step < 1 or not 2 <= bits <= DOUBLE_BITS:
-        raise UserError(f"k_step = {k_step}, bits = {bits}: k_step must be at least 1 and bits from 2 to 53.")
-    xp = namespace(a)
-    total = xp.zeros((a.shape[0], b.shape[1]))
-    for start in range(0, a.shape[1], k_step):
-        block = slice(start, start + k_step)
-        total = round_bits(total + exact(a[:, block], b[block]), bits, mode)
-    return total

@@ -8,45 +8,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import exactness, pairs
-from gemmrepro.ozaki.arrays import namespace
 from gemmrepro.ozaki.splitting import Split
 
 UNIT = 2.0**-53
-
-
-def truncation(a: Split, b: Split, d: int | None = None, law: str = "worst") -> Any:
-    """The contribution of dropped pairs and residuals to C, elementwise [m,n].
-
-    Args:
-        law: "worst": sum of |A_p||B_q|, |R_A||B| and |A - R_A||R_B|, a bound (up to its own float64 rounding).
-            "random": the root of the sum of squares, the standard deviation if signs are independent.
-    """
-    xp = namespace(a.residual)
-    terms = [(a.slices[p].value(), b.slices[q].value()) for p, q in pairs.dropped(len(a), len(b), d)]
-    zero_a, zero_b = xp.zeros_like(a.residual), xp.zeros_like(b.residual)
-    whole_b = sum((part.value() for part in reversed(b.slices)), b.residual + zero_b)
-    sliced_a = sum((part.value() for part in reversed(a.slices)), zero_a)
-    terms += [(a.residual, whole_b), (sliced_a, b.residual)]
-    if law == "worst":
-        return sum(xp.abs(left) @ xp.abs(right) for left, right in terms)
-    if law == "random":
-        return xp.sqrt(sum((left * left) @ (right * right) for left, right in terms))
-    raise UserError(f"law is {law!r}; choose 'worst' or 'random'.")
-
-
-def rounding(a: Split, b: Split, d: int | None = None) -> Any:
-    """A bound, elementwise [m,n], on the rounding of the outer float64 sum: pairs u sum |A_p||B_q| over the kept pairs.
-
-    Inner products are taken as exact; a k block emptied into float64 stays exact, its sums being integers below 2^53.
-    """
-    xp = namespace(a.residual)
-    kept = pairs.select(len(a), len(b), d)
-    total = xp.zeros((a.residual.shape[0], b.residual.shape[1]))
-    for p, q in kept:
-        total += xp.abs(a.slices[p].value()) @ xp.abs(b.slices[q].value())
-    return len(kept) * UNIT * total
 
 
 def guaranteed(
@@ -128,21 +95,3 @@ def predicted_fro(
     left = [1.0] + [2.0 ** (peak_exponent - beta - p * step) / math.sqrt(12) / rms for p in range(slices)]
     square = sum((left[p] * left[q]) ** 2 for p, q in pairs.dropped(slices, slices, d)) + 2 * left[slices] ** 2
     return math.sqrt(square)
-
-
-def predicted_slope(beta: int, step: int, slices: int, d: int, peak_exponent: int = 3, rms: float = 1.0) -> float:
-    """The factor by which the expected error grows when Fast Mode goes from d + 1 to d.
-
-    Well below the number of slices that is 2^step sqrt((d - 1) / d), the d - 1 inner pairs of the first dropped
-    diagonal outweighing the two that hold a first slice; near it, the residuals set a floor.
-    """
-    error, better = (predicted_fro(beta, step, slices, cut, peak_exponent, rms) for cut in (d, d + 1))
-    return error / better
-
-
-def predicted_slices(peak_exponent: int, last_bit: int, beta: int) -> int:
-    """Slices until the remainder is zero: each takes beta + 1 of the bits from 2^peak_exponent down to 2^last_bit.
-
-    last_bit is the exponent of the lowest bit set in any element. Exact but for a carry at the end, which may add one.
-    """
-    return math.ceil((peak_exponent - last_bit) / (beta + 1))

@@ -24,7 +24,7 @@ import numpy as np
 
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import moduli, residues
-from gemmrepro.ozaki.arrays import check_operands
+from gemmrepro.ozaki.accumulate import check_operands
 
 LEAST, MOST = 13, 16
 """Moduli that the device chooses from."""

@@ -1,4 +1,4 @@
-"""How long an inner product of digits stays exact, and the article's argument for bf16.
+"""The low-precision types of slices, how long an inner product of their digits stays exact, and the case for bf16.
 
 Digits |D| <= 2^beta are integers, so all their products and sums are. An accumulator with t significant bits holds
 every integer up to 2^t, so a sum of k products is exact, *in any order and however the hardware aligns*, if
@@ -20,11 +20,64 @@ seven times the pairs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
-from gemmrepro.ozaki.formats import Format
 
 MANTISSA = 53
 FP32_BITS = 24
+
+
+@dataclass(frozen=True)
+class Format:
+    """A binary floating-point type.
+
+    Attributes:
+        significant: significant bits, including the hidden one (the article's m2).
+        largest: the largest finite value.
+        least_exponent: the smallest positive value, a subnormal, is 2^least_exponent.
+        infinite: whether it has infinities; e4m3 overflows to NaN.
+    """
+
+    name: str
+    significant: int
+    largest: float
+    least_exponent: int
+    infinite: bool = True
+
+
+FORMATS = {
+    fmt.name: fmt
+    for fmt in (
+        Format("fp16", 11, 65504.0, -24),
+        Format("bf16", 8, (2 - 2.0**-7) * 2.0**127, -133),
+        Format("e4m3", 4, 448.0, -9, infinite=False),
+        Format("e5m2", 3, 57344.0, -16),
+    )
+}
+
+
+def named(name: str) -> Format:
+    """The format of that name.
+
+    Raises:
+        UserError: there is none; the message lists all formats.
+    """
+    if name not in FORMATS:
+        raise UserError(f"there is no slice format {name!r}; choose one of {', '.join(FORMATS)}.")
+    return FORMATS[name]
+
+
+def convert(x: Any, fmt: Format) -> Any:
+    """float64 `x` rounded to nearest, ties to even, to `fmt`, subnormals kept; returned as float64."""
+    xp = namespace(x)
+    _, exponent = xp.frexp(x)
+    unit = xp.maximum(exponent - fmt.significant, fmt.least_exponent).astype(xp.int32)
+    rounded = xp.ldexp(xp.rint(xp.ldexp(x, -unit)), unit)
+    beyond = xp.copysign(xp.inf, x) if fmt.infinite else xp.full_like(x, xp.nan)
+    return xp.where(xp.abs(rounded) > fmt.largest, beyond, rounded)
 
 
 def exact_bits(k: int, accumulator: int = FP32_BITS) -> int:
@@ -52,8 +105,3 @@ def rho(k: int, fmt: Format, accumulator: int = FP32_BITS) -> int:
 def is_exact(k: int, bits_a: int, bits_b: int, accumulator: int = FP32_BITS) -> bool:
     """Whether every inner product of `k` pairs of digits of those widths is exact in such an accumulator."""
     return k << (bits_a + bits_b) <= 1 << accumulator
-
-
-def longest_exact(bits_a: int, bits_b: int, accumulator: int = FP32_BITS) -> int:
-    """The largest k for which `is_exact` holds; 0 if not even one product fits."""
-    return (1 << accumulator) >> (bits_a + bits_b)

@@ -43,28 +43,3 @@ def moduli(count: int) -> tuple[int, ...]:
 def product(count: int) -> int:
     """M, the product of the first `count` moduli."""
     return math.prod(moduli(count))
-
-
-def bits(count: int) -> float:
-    """log2 M."""
-    return math.log2(product(count))
-
-
-def operand_bits(count: int, k: int) -> float:
-    """log2 of the largest |a'| of the scaled integers, for rows of equal magnitudes: log2(sqrt((M - 1) / 2) / sqrt(k)).
-
-    In a row with peak-to-rms ratio t, the scheme resolves the peak to log2(t) more bits.
-    """
-    return 0.5 * (math.log2((product(count) - 1) // 2) - math.log2(k))
-
-
-def needed(wanted_bits: float, k: int) -> int:
-    """The least number of moduli that gives `operand_bits` of at least that.
-
-    Raises:
-        UserError: more than 24 would be needed.
-    """
-    for count in range(2, MOST + 1):
-        if operand_bits(count, k) >= wanted_bits:
-            return count
-    raise UserError(f"{wanted_bits:g} bits at k = {k} need more than {MOST} moduli; ask for fewer bits.")

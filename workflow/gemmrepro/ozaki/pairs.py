@@ -25,11 +25,3 @@ def dropped(slices_a: int, slices_b: int, d: int | None = None) -> list[tuple[in
     """The pairs that `select` leaves out."""
     kept = set(select(slices_a, slices_b, d))
     return [pair for pair in select(slices_a, slices_b) if pair not in kept]
-
-
-def diagonals(pairs: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:
-    """The pairs grouped by p + q, largest products first."""
-    groups: dict[int, list[tuple[int, int]]] = {}
-    for p, q in pairs:
-        groups.setdefault(p + q, []).append((p, q))
-    return [groups[total] for total in sorted(groups)]

@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
 from gemmrepro.ozaki import accumulate, moduli
-from gemmrepro.ozaki.arrays import namespace, peak
+from gemmrepro.ozaki.accumulate import peak
 
 ROUNDINGS = ("truncate", "nearest")
 

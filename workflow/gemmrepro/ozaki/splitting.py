@@ -1,9 +1,11 @@
-"""A matrix as a sum of slices: x = v_0 + v_1 + ... , v_p = D_p 2^e_p with integer digits |D_p| <= 2^beta.
+"""A matrix as a sum of slices, and the product from the slices of two.
+
+x = v_0 + v_1 + ... , v_p = D_p 2^e_p with integer digits |D_p| <= 2^beta.
 
 One step takes c = ceil(log2 max|x|) and v = fl((x + sigma) - sigma) with sigma = 0.75 2^(rho + c). As |x| <= 2^c, the
 sum stays in the binade of sigma, whose last place is 2^(c - beta), beta = 53 - rho: v is x rounded to nearest, ties to
-even, to a multiple of that unit, and v and x - v are exact. `extract_sigma` is that formula, which a compiler must not
-simplify; `extract` computes the same digits by a scaled rounding to integer, which cannot overflow. So the digit
+even, to a multiple of that unit, and v and x - v are exact. `extract` computes the same digits by a scaled rounding to
+integer, which cannot overflow and which no compiler simplifies. So the digit
 D = v / 2^(c - beta) is at most 2^beta, and the slice that is stored, 2^-c v = D 2^-beta, lies in [-1, 1].
 
 The remainder is at most half a unit: the next max is at most 2^(c - beta - 1). A slice therefore takes beta + 1 bits
@@ -17,11 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
-from gemmrepro.ozaki.arrays import ceil_log2, check_matrix, namespace, peak
-from gemmrepro.ozaki.formats import Format, convert
-
-MANTISSA = 53
+from gemmrepro.ozaki import accumulate, pairs
+from gemmrepro.ozaki.accumulate import ceil_log2, check_matrix, peak, scaled_back
+from gemmrepro.ozaki.exactness import MANTISSA, Format, convert
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,8 @@ class Split:
         return len(self.slices)
 
 
-def extract_sigma(x: Any, c: Any, rho: int) -> Any:
-    """fl((x + sigma) - sigma), sigma = 0.75 2^(rho + c): x rounded to 2^(c + rho - 53). Needs rho + c < 1024."""
-    xp = namespace(x)
-    sigma = xp.ldexp(xp.full_like(x, 0.75), c + rho)
-    return (x + sigma) - sigma
-
-
 def extract(x: Any, c: Any, rho: int) -> Slice:
-    """The same as digits of the unit 2^(c + rho - 53), for any exponent. Zeros are +0."""
+    """x rounded to nearest, as digits of the unit 2^(c + rho - 53). Zeros are +0."""
     xp = namespace(x)
     exponent = (c + (rho - MANTISSA)).astype(xp.int32)
     return Slice(xp.rint(xp.ldexp(x, -exponent)) + 0.0, exponent)
@@ -131,10 +126,28 @@ def split(x: Any, rho: int, scale: str = "matrix", count: int | None = None, ste
     return Split(tuple(slices), residual, beta)
 
 
-def slices_needed(x: Any, rho: int, scale: str = "matrix") -> int:
-    """The number of slices of `x` until nothing is left, computed without keeping any."""
-    residual, slices = x + 0.0, 0
-    while bool((largest := peak(residual, scale)).max() > 0) if x.size else False:
-        residual = remainder(residual, extract(residual, ceil_log2(largest), rho))
-        slices += 1
-    return slices
+def multiply(a: Split, b: Split, d: int | None = None) -> Any:
+    """C[m,n] in float64 from the slices of A[m,k] and B[k,n]: 2^(e_p + f_q) (D_p E_q), summed pair by pair.
+
+    Args:
+        d: keep pairs with p + q < d (Fast Mode); None keeps all.
+
+    The exponents of the first slices are factored out and applied to the sum, so that no pair overflows or underflows
+    if C does not; otherwise this changes no bit.
+
+    Raises:
+        UserError: shapes that do not match, or d below 1.
+    """
+    if a.residual.shape[1] != b.residual.shape[0]:
+        raise UserError(f"A has {a.residual.shape[1]} columns and B has {b.residual.shape[0]} rows; they must agree.")
+    xp = namespace(a.residual)
+    total = xp.zeros((a.residual.shape[0], b.residual.shape[1]))
+    kept = pairs.select(len(a), len(b), d)
+    if not kept:
+        return total
+    top_a, top_b = a.slices[0].exponent, b.slices[0].exponent
+    for p, q in kept:
+        slice_a, slice_b = a.slices[p], b.slices[q]
+        exponent = (slice_a.exponent - top_a) + (slice_b.exponent - top_b)
+        total += xp.ldexp(accumulate.exact(slice_a.digits, slice_b.digits), exponent)
+    return scaled_back(total, top_a + top_b)

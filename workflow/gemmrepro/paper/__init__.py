@@ -2,6 +2,6 @@
 
 - `page` renders the templates from `inputs`; `claims`, `gpus`, `limits` and `regimes` fill its general sections.
 - `family` and `kernel` make the pages of families and kernels, with `step` and `gates`; `text` formats the rows.
-- `figure_views` embeds the figures. `findings` renders a family's prose.
+- `findings` renders a family's prose.
 - `exports` holds the data for programs; `bundle` makes a folder of the pages, `archive` a ZIP file.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from functools import cache
@@ -19,7 +19,8 @@ from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
 from gemmrepro.judge.rules import DECIDED, NOT, NOT_COMPARABLE, PARTLY, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.measure.regimes import IN_TURN
-from gemmrepro.paper.text import anchor, experiment_anchor, number
+from gemmrepro.paper.text import View, anchor, experiment_anchor, number
+from gemmrepro.registry.articles import article, article_names
 
 Place = Callable[[str, str], str | None]
 """The id of the row that a key of verdicts.json names, given the claim's family and the key."""
@@ -41,7 +42,7 @@ class PublishedView:
 
     @classmethod
     def of(cls, row: Mapping[str, Any] | None) -> PublishedView | None:
-        """From a row of published.csv; None without one."""
+        """From a row of numbers.csv; None without one."""
         return None if row is None else cls(row["value"], row["unit"], row["metric"], row["hardware"], row["place"])
 
     @property
@@ -134,15 +135,6 @@ _CORRECTIONS = {
 
 
 @dataclass(frozen=True)
-class CorrectionList:
-    """The claims whose corrections have one class."""
-
-    name: str
-    rule: str
-    claims: tuple[ClaimView, ...]
-
-
-@dataclass(frozen=True)
 class VerdictsView:
     """Every claim with its verdict; `source` is ``live``, ``recorded``, ``mixed`` or ``none``.
 
@@ -176,14 +168,11 @@ class VerdictsView:
         return self.counts[ARTICLE][UNDECIDED]
 
     @property
-    def corrections(self) -> list[CorrectionList]:
+    def corrections(self) -> list[View]:
         """The claims that show an article wrong, by class, worst first: marked with a correction, and found wrong."""
-        wrong = [claim for claim in self.claims if claim.correction and claim.verdict in WRONG]
-        lists = [
-            CorrectionList(name, rule, tuple(claim for claim in wrong if (claim.correction or {})["class"] == name))
-            for name, rule in _CORRECTIONS.items()
-        ]
-        return [each for each in lists if each.claims]
+        wrong = [(claim.correction or {}, claim) for claim in self.claims if claim.verdict in WRONG]
+        lists = {name: tuple(claim for about, claim in wrong if about.get("class") == name) for name in _CORRECTIONS}
+        return [View(name=name, rule=_CORRECTIONS[name], claims=claims) for name, claims in lists.items() if claims]
 
     @property
     def unfounded(self) -> list[ClaimView]:
@@ -248,27 +237,19 @@ def by_article(claims: Sequence[ClaimView]) -> dict[str, dict[str, int]]:
     return {article: {verdict: counted[article, verdict] for verdict in VERDICTS} for article in articles}
 
 
-@dataclass(frozen=True)
-class Disagreement:
-    """A claim that is not reproduced: what was measured, over what was expected, and that in words."""
-
-    claim: ClaimView
-    text: str
-    over: float
-    difference: str
-
-
-def disagreements(claims: Sequence[ClaimView], published: Mapping[str, tuple[float | None, str]]) -> list[Disagreement]:
+def disagreements(claims: Sequence[ClaimView], published: Mapping[str, tuple[float | None, str]]) -> list[View]:
     """Each family's statement that is not reproduced and is furthest, as a factor, from `published` (by claim id).
 
-    The largest factor comes first.
+    What was measured `over` what was expected, and the `difference` in words; the largest factor comes first.
     """
-    furthest: dict[str, Disagreement] = {}
+    furthest: dict[str, View] = {}
     for claim in claims:
         over = claim.over(published.get(claim.id))
         if claim.register == ARTICLE and claim.verdict == "not reproduced" and over:
             if claim.family not in furthest or distance(over) > distance(furthest[claim.family].over):
-                furthest[claim.family] = Disagreement(claim, _amount(claim), over, difference(over, 1.0))
+                furthest[claim.family] = View(
+                    claim=claim, text=_amount(claim), over=over, difference=difference(over, 1.0)
+                )
     return sorted(furthest.values(), key=lambda disagreement: -distance(disagreement.over))
 
 
@@ -287,11 +268,11 @@ def _amount(claim: ClaimView) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """An entry of references.yaml: an article that is reproduced, or a work that is cited.
+    """An article that is reproduced (articles/*/article.yaml), or a work that is cited (references.yaml).
 
     Attributes:
         number: its place in the list of references, from 1.
-        articles: its names in the column `article` of published.csv; none if it is only cited.
+        articles: the names of the articles that are this text; none if it is only cited.
         date: a year, or a day (``2026-02-08``); None if it is not known.
         english: a translation of its title.
         gpus: that its figures come from.
@@ -323,26 +304,38 @@ class Reference:
         return self.date[:4] if self.date else None
 
 
-@cache
-def references(path: Path = paths.KERNELS_DIR / "references.yaml") -> tuple[Reference, ...]:
-    """Every reference, in the order of the list. Raises UserError if the file is missing or wrong."""
-    entries = schemas.read_yaml(path, "references.schema.yaml")["references"]
-    articles: dict[str, list[str]] = {}
-    for entry in entries:
-        if "article" in entry:
-            articles.setdefault(entry.get("same_as", entry["id"]), []).append(entry["article"])
-    texts = [entry for entry in entries if "same_as" not in entry]
-    ids = [entry["id"] for entry in texts]
-    for wrong in sorted({each for each in ids if ids.count(each) > 1} | (set(articles) - set(ids))):
+def references() -> tuple[Reference, ...]:
+    """The articles in alphabetical order, one entry per text, then the cited works in the order of their list.
+
+    Raises:
+        UserError: a file is missing or wrong.
+    """
+    path = paths.KERNELS_DIR / "references.yaml"
+    entries = [*_texts(), *schemas.read_yaml(path, "references.schema.yaml")["references"]]
+    ids = [entry["id"] for entry in entries]
+    for wrong in sorted({each for each in ids if ids.count(each) > 1}):
         raise UserError(f"{path}: there must be one reference with the id '{wrong}', not {ids.count(wrong)}.")
-    return tuple(
-        Reference(
-            number=number,
-            articles=articles.get(entry["id"], ()),
-            **{name: value for name, value in entry.items() if name != "article"},
-        )
-        for number, entry in enumerate(texts, 1)
-    )
+    return tuple(Reference(**{"number": number, "articles": (), **entry}) for number, entry in enumerate(entries, 1))
+
+
+def _texts() -> Iterator[dict[str, Any]]:
+    """The fields of a reference for each text that is reproduced."""
+    every = [article(name) for name in article_names()]
+    for text in every:
+        if text.source:
+            continue
+        parts = [text, *(each for each in every if each.source == text.name)]
+        printed = {name: chip for part in parts for name, chip in part.hardware.items() if chip}
+        same = {
+            name: getattr(text, name) for name in ("title", "english", "authors", "date", "language", "url", "parts")
+        }
+        yield {
+            "id": text.name,
+            "articles": [part.name for part in parts],
+            "gpus": [name.removeprefix("NVIDIA ") for name in printed],
+            "note": " ".join(filter(None, (text.note, text.read and f"Read {text.read}."))) or None,
+            **same,
+        }
 
 
 @dataclass(frozen=True)
@@ -370,18 +363,11 @@ def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> tuple[Mech
     return tuple(Mechanism(**entry) for entry in entries)
 
 
-@dataclass(frozen=True)
-class Explained:
-    """The mechanisms at work in this run with the claims that each explains, most first; and the unexplained claims."""
-
-    mechanisms: Sequence[tuple[Mechanism, Sequence[ClaimView]]]
-    unexplained: Sequence[ClaimView]
-
-
-def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capability: str = "") -> Explained:
+def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capability: str = "") -> View:
     """The articles' statements that do not hold, or only in part, and are not wrong on any GPU, by mechanism.
 
-    Only by those that are at work on a GPU of compute capability `capability`.
+    Only by those that are at work on a GPU of compute capability `capability`: `mechanisms` pairs each with the claims
+    that it explains, most first; the others are `unexplained`.
     """
     claims = tuple(claims)
     wrong = {
@@ -399,7 +385,7 @@ def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capabili
     ]
     at_work = [cause for cause in causes if not cause.capabilities or capability in cause.capabilities]
     pairs = [(cause, [claim for claim in differing if cause.explains(claim.id)]) for cause in at_work]
-    return Explained(
-        sorted((pair for pair in pairs if pair[1]), key=lambda pair: -len(pair[1])),
-        [claim for claim in differing if not any(cause.explains(claim.id) for cause in at_work)],
+    return View(
+        mechanisms=sorted((pair for pair in pairs if pair[1]), key=lambda pair: -len(pair[1])),
+        unexplained=[claim for claim in differing if not any(cause.explains(claim.id) for cause in at_work)],
     )

@@ -23,15 +23,14 @@ from markupsafe import Markup
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.metrics import metric_rules
+from gemmrepro.judge.published import as_csv
 from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.measure.regimes import SAMPLES
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import ClaimView, Reference, VerdictsView
-from gemmrepro.paper.family import BaselineRows, ExperimentView, FamilyView
-from gemmrepro.paper.figure_views import FigureView
-from gemmrepro.paper.kernel import KernelView
-from gemmrepro.paper.text import NONE, RowView, anchor
+from gemmrepro.paper.inputs import FigureView
+from gemmrepro.paper.text import NONE, View, anchor
 
 EVIDENCE, SEARCH = "data/evidence.js", "assets/search.js"
 """The places of the scripts in the report."""
@@ -76,10 +75,10 @@ def add_exports(files: Files, verdicts: VerdictsView, published: Mapping[str, fl
     files.text(badge(verdicts), "data/badge.svg")
     files.text(badge_endpoint(verdicts), "data/badge.json")
     files.text(cited.bibtex, "data/citation.bib")
-    files.add(paths.PUBLISHED_CSV, "data/published.csv")
+    files.text(as_csv(), "data/published.csv")
 
 
-def described(families: Sequence[FamilyView]) -> dict[str, str]:
+def described(families: Sequence[View]) -> dict[str, str]:
     """The data that the report offers, for those who look for data: places and what is there."""
     told = {
         "data/claims.csv": "every claim with its verdict; claims.schema.json describes the columns",
@@ -270,7 +269,7 @@ def _escaped(text: str) -> str:
     return re.sub(r"([&%$#_{}])", r"\\\1", text)
 
 
-def search_script(claims: Sequence[ClaimView], families: Sequence[FamilyView], paper: str) -> str:
+def search_script(claims: Sequence[ClaimView], families: Sequence[View], paper: str) -> str:
     """``gemmreproSearch({claims: …, kernels: …, terms: …})``, each a list of id and words.
 
     The terms are those that `paper` defines: ``<dt id="term-…">``.
@@ -293,8 +292,8 @@ def _cut(text: str) -> str:
 
 
 def evidence_script(
-    families: Sequence[FamilyView],
-    baselines: Mapping[str, Sequence[BaselineRows]],
+    families: Sequence[View],
+    baselines: Mapping[str, Sequence[View]],
     findings: Mapping[str, FigureView],
     metrics: Mapping[str, str],
 ) -> str:
@@ -346,13 +345,13 @@ def _gate(kernel: str) -> str:
     return f"{SNAKEMAKE} --force results/gates/{kernel}.json"
 
 
-def _kernel(kernel: KernelView, command: str, samples: str) -> list[Any]:
+def _kernel(kernel: View, command: str, samples: str) -> list[Any]:
     listings = [[toolkit, place] for toolkit, place in kernel.code.listings.items()]
     page = f"kernels/{kernel.id}.html"
     return [kernel.heading, kernel.source.link or "", listings, command, page, samples]
 
 
-def _experiment(each: ExperimentView, page: str) -> list[Any]:
+def _experiment(each: View, page: str) -> list[Any]:
     """Title, command, date, machine, page, rows as CSV, the program's source, and the kernel of each row."""
     kernels: dict[str, list[int]] = {}
     for row in each.rows:
@@ -361,13 +360,13 @@ def _experiment(each: ExperimentView, page: str) -> list[Any]:
     return [each.title, each.command, each.date, each.results.machine, page, *links, kernels]
 
 
-def _rows(kernel: str, rows: Iterable[RowView]) -> dict[str, list[Any]]:
+def _rows(kernel: str, rows: Iterable[View]) -> dict[str, list[Any]]:
     return {
         row.anchor: _row(kernel, row, row.cache, NONE if row.rounds == NONE else f"{row.rounds} rounds") for row in rows
     }
 
 
-def _row(kernel: str, row: RowView, use: str, parts: str) -> list[Any]:
+def _row(kernel: str, row: View, use: str, parts: str) -> list[Any]:
     """A row; `use` is the state of the cache or the regime, `parts` the rounds or blocks of its samples."""
     return [
         *(kernel, f"{row.dtype} {row.size}, {use}, {row.toolkit}", row.time, row.time_interval),

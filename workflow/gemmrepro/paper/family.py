@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -23,15 +22,13 @@ from gemmrepro.measure.regimes import FILES as REGIME_FILES
 from gemmrepro.measure.rows import Measurements, cubes, select
 from gemmrepro.paper import findings
 from gemmrepro.paper.claims import PublishedView
-from gemmrepro.paper.figure_views import FigureView
-from gemmrepro.paper.findings import Findings
-from gemmrepro.paper.gpus import Runnable, runnable
+from gemmrepro.paper.gpus import runnable
 from gemmrepro.paper.inputs import Inputs
-from gemmrepro.paper.kernel import KernelView, kernel_view
-from gemmrepro.paper.regimes import TYPE, Accuracies, ErrorView
+from gemmrepro.paper.kernel import kernel_view
+from gemmrepro.paper.regimes import TYPE, Accuracies
 from gemmrepro.paper.text import (
     NONE,
-    RowView,
+    View,
     anchor,
     experiment_anchor,
     experiment_command,
@@ -45,76 +42,6 @@ from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import dtypes, level_name
 
 CACHES = ("warm", "cold")
-
-
-@dataclass(frozen=True)
-class LevelView:
-    """A level: its figures in print, a cell for each toolkit and cache state, and its error if it emulates FP64."""
-
-    name: str
-    anchor: str
-    dtype: str
-    published_rate: PublishedView | None
-    published_ratio: PublishedView | None
-    cells: tuple[RowView | None, ...]
-    error: ErrorView | None = None
-
-    @property
-    def measured(self) -> bool:
-        """Whether any of its cells has a row."""
-        return any(self.cells)
-
-
-@dataclass(frozen=True)
-class BaselineView:
-    """A baseline in a type; `ran` is the GPU kernel it launched.
-
-    `cells` holds its throughput for each toolkit and cache state as it was timed beside the levels, from the lowest to
-    the highest: a clock that moves during the sweep moves both, so one value beside all levels would mislead.
-    """
-
-    id: str
-    dtype: str
-    cells: tuple[str, ...]
-    ran: str | None
-    error: ErrorView | None = None
-
-
-@dataclass(frozen=True)
-class TableView:
-    """The levels at `size`; `has_size` if the article's size was measured."""
-
-    types: tuple[str, ...]
-    size: int
-    has_size: bool
-    caches: tuple[str, ...]
-    toolkits: tuple[str, ...]
-    levels: tuple[LevelView, ...]
-    baselines: tuple[BaselineView, ...]
-
-    @property
-    def emulates(self) -> bool:
-        """Whether the error of any level is known, as that of schemes for FP64 is."""
-        return any(level.error for level in self.levels)
-
-    @property
-    def _published(self) -> list[PublishedView]:
-        return [row for level in self.levels for row in (level.published_rate, level.published_ratio) if row]
-
-    @property
-    def published(self) -> bool:
-        """Whether the article gives a figure for any level."""
-        return bool(self._published)
-
-    @property
-    def hardware(self) -> list[str]:
-        """The GPUs that the article's figures were measured on."""
-        return sorted({row.hardware for row in self._published})
-
-    @property
-    def published_unit(self) -> str:
-        """The unit of the article's throughputs."""
-        return " or ".join(sorted({level.published_rate.unit for level in self.levels if level.published_rate}))
 
 
 def published_of(kernel: registry.Kernel, published: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
@@ -133,8 +60,13 @@ def _in_print(family: registry.Family) -> list[dict[str, Any]]:
 
 def table_view(
     family: registry.Family, measured: Measurements, accuracies: Accuracies, ceilings: Mapping[str, float]
-) -> TableView:
-    """The table of a family, at the article's size if it was measured, else at the largest that was."""
+) -> View:
+    """A family's main table: its levels at the article's size if it was measured, else at the largest that was.
+
+    Each level has its figures in print, a cell for each toolkit and cache state, and its error if it emulates FP64.
+    Baselines have their throughput as it was timed beside the levels, from the lowest to the highest: a clock that
+    moves during the sweep moves both, so one value beside all levels would mislead.
+    """
     compared = ladders.compared(family.name)
     cubic = cubes(measured.summary)
     sizes = sorted({int(n) for n in cubic["n"]}) if compared else []
@@ -142,73 +74,59 @@ def table_view(
     rows = select(cubic if compared else measured.summary, n=size)
     caches = tuple(cache for cache in CACHES if (rows["cache"] == cache).any())
     toolkits = tuple(toolkit for toolkit in names.TOOLKITS if (rows["toolkit"] == toolkit).any())
-    published = _in_print(family)
+    in_print = _in_print(family)
 
-    def cells(kernel: str, dtype: str) -> tuple[RowView | None, ...]:
-        of_kernel = select(rows, kernel=kernel, dtype=dtype)
-        return tuple(
-            _row_of(select(of_kernel, toolkit=column, cache=cache), ceilings) for column in toolkits for cache in caches
-        )
-
-    def level(kernel: registry.Kernel) -> LevelView:
-        printed = published_of(kernel, published)
-        return LevelView(
+    def level(kernel: registry.Kernel) -> View:
+        printed, dtype = published_of(kernel, in_print), kernel.compute.dtype_in
+        own = select(rows, kernel=kernel.id, dtype=dtype)
+        of_column = [select(own, toolkit=toolkit, cache=cache) for toolkit in toolkits for cache in caches]
+        cells = [row_view(found.iloc[-1], ceilings=ceilings) if len(found) else None for found in of_column]
+        return View(
             name=level_name(kernel),
             anchor=anchor(kernel.id),
-            dtype=kernel.compute.dtype_in,
+            dtype=dtype,
+            baseline=kernel.timing.baseline,
             published_rate=PublishedView.of(printed.get("throughput")),
             published_ratio=PublishedView.of(printed.get("ratio_to_cublas")),
-            cells=cells(kernel.id, kernel.compute.dtype_in),
-            error=accuracies(kernel.id, size) if kernel.compute.dtype_in == TYPE else None,
+            cells=cells,
+            measured=any(cells),
+            error=accuracies(kernel.id, size) if dtype == TYPE else None,
         )
 
-    levels = tuple(map(level, compared))
+    def baseline(name: str, dtype: str) -> View:
+        beside = [level.cells for level in levels if (level.baseline, level.dtype) == (name, dtype)]
+        return View(
+            id=name,
+            dtype=dtype,
+            cells=[*map(_range, zip(*beside, strict=True))],
+            ran=_ran(measured, name, dtype, size),
+            error=accuracies(name, size) if dtype == TYPE else None,
+        )
 
-    def beside(baseline: str, dtype: str) -> tuple[str, ...]:
-        own = [
-            shown.cells
-            for kernel, shown in zip(compared, levels, strict=True)
-            if (kernel.timing.baseline, kernel.compute.dtype_in) == (baseline, dtype)
-        ]
-        return tuple(map(_range, zip(*own, strict=True)))
-
-    return TableView(
+    levels = [*map(level, compared)]
+    published = [row for level in levels for row in (level.published_rate, level.published_ratio) if row]
+    return View(
         types=tuple(dtypes(family.name)),
         size=size,
         has_size=SIZE in sizes,
         caches=caches,
         toolkits=toolkits,
         levels=levels,
-        baselines=tuple(
-            BaselineView(
-                id=baseline,
-                dtype=dtype,
-                cells=beside(baseline, dtype),
-                ran=_ran(measured, baseline, dtype, size),
-                error=accuracies(baseline, size) if dtype == TYPE else None,
-            )
-            for baseline, dtype in _baselines(compared)
-        ),
+        baselines=[baseline(*key) for key in dict.fromkeys((each.baseline, each.dtype) for each in levels) if key[0]],
+        emulates=any(level.error for level in levels),
+        published=bool(published),
+        hardware=sorted({row.hardware for row in published}),
+        published_unit=" or ".join(sorted({level.published_rate.unit for level in levels if level.published_rate})),
     )
 
 
-def _range(cells: Iterable[RowView | None]) -> str:
+def _range(cells: Iterable[View | None]) -> str:
     """The throughputs of the baseline that these rows were timed with: the lowest and the highest."""
     rates = [cell.paired for cell in cells if cell and cell.paired and not cell.stale]
     if not rates:
         return NONE
     low, high = number(min(rates)), number(max(rates))
     return low if low == high else f"{low} to {high}"
-
-
-def _baselines(compared: Iterable[registry.Kernel]) -> Iterator[tuple[str, str]]:
-    yield from dict.fromkeys(
-        (kernel.timing.baseline, kernel.compute.dtype_in) for kernel in compared if kernel.timing.baseline
-    )
-
-
-def _row_of(rows: pd.DataFrame, ceilings: Mapping[str, float]) -> RowView | None:
-    return row_view(rows.iloc[-1], ceilings=ceilings) if len(rows) else None
 
 
 def _ran(measured: Measurements, baseline: str, dtype: str, size: int) -> str | None:
@@ -221,60 +139,30 @@ NAMED = 4
 """How many kernels are named that were left out for one reason."""
 
 
-class ExperimentRow(NamedTuple):
-    """A row as text; `known` if the report has a page for its kernel."""
+def experiment_view(family: str, results: Results, inputs: Inputs) -> View:
+    """An experiment of a family, its rows by the toolkit that represents it.
 
-    anchor: str
-    kernel: str
-    known: bool
-    stale: bool
-    cells: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class ExperimentView:
-    """An experiment: its `results`, those of its rows that are shown, and what did not run.
-
-    `skipped` has kernels, toolkit and reason; `link` leads to all rows as CSV, `source_link` to the program that runs
-    it.
+    A row is `known` if the report has a page for its kernel; `skipped` has kernels, toolkit and reason; `link` leads to
+    all rows as CSV, `source_link` to the program that runs it.
     """
-
-    anchor: str
-    results: Results
-    rows: tuple[ExperimentRow, ...]
-    skipped: Sequence[tuple[str, str, str]]
-    link: str | None
-    command: str
-    source_link: str | None = None
-
-    @property
-    def title(self) -> str:
-        return self.results.experiment.title
-
-    @property
-    def date(self) -> str:
-        """The day of its measurement."""
-        return str(self.results.run.get("date") or "")[:10]
-
-
-def experiment_view(family: str, results: Results, inputs: Inputs) -> ExperimentView:
-    """An experiment of a family, its rows by the toolkit that represents it."""
     experiment = results.experiment
     shown = results.rows[(results.rows["toolkit"] == results.toolkit) | (results.rows["toolkit"] == LIBRARY)]
     known = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
-    return ExperimentView(
+    return View(
         anchor=experiment_anchor(family, experiment.name),
+        title=experiment.title,
+        date=str(results.run.get("date") or "")[:10],
         results=results,
-        rows=tuple(
-            ExperimentRow(
+        rows=[
+            View(
                 anchor=experiment_row_anchor(family, experiment.name, place),
                 kernel=row["kernel"],
                 known=row["kernel"] in known,
                 stale=row["status"] == "stale",
-                cells=tuple(_cell(row, column) for column in experiment.columns),
+                cells=[_cell(row, column) for column in experiment.columns],
             )
             for place, row in shown.iterrows()
-        ),
+        ],
         skipped=_skipped(results.run.get("skipped") or []),
         link=inputs.files.add(results.path, f"data/experiments/{family}/{experiment.name}.csv"),
         command=experiment_command(family, results),
@@ -304,92 +192,39 @@ def _cell(row: Mapping[str, Any], column: Column) -> str:
     return str(int(value)) if column.kind == "integer" else number(value)
 
 
-@dataclass(frozen=True)
-class FamilyView:
-    """A family's results.
+def family_view(name: str, inputs: Inputs) -> View:
+    """A family's page.
 
-    Attributes:
-        timed: false of a family whose kernels only experiments run.
-        source: ``live``, ``recorded`` or ``none``.
-        claims, statements: how many claims are about it, and how many of them an article states, less those that
-            others cover; `counts` holds the latter by verdict.
-        figures: none of a family of which nothing was measured.
-        rows: how many rows of its sweep there are; `own_rows` are those of its kernels, with their levels' names.
-        stale: how many rows are stale.
-        links: the files of its sweep by name, `alone_links` those of its regimes.
-        runnable: its kernels counted by what the GPU lacks for them.
-        run: the sweep's run.json.
+    `timed` is false of a family whose kernels only experiments run; `unmeasured` says that its kernels are timed, and
+    neither rows nor results of experiments are there. `claims` counts those about it, `statements` those of them that
+    an article states, less those that others cover, `counts` these by verdict. `own_rows` are the rows of its kernels,
+    with their levels' names; `links` the files of its sweep by name, `alone_links` those of its regimes; `runnable` its
+    kernels counted by what the GPU lacks for them; `run` the sweep's run.json; `rounds` how many times it returned to
+    each point.
     """
-
-    name: str
-    anchor: str
-    title: str
-    summary: str
-    article: str | None
-    timed: bool
-    source: str
-    gpu: str | None
-    claims: int
-    statements: int
-    counts: Mapping[str, int]
-    figures: Sequence[FigureView]
-    experiments: Sequence[ExperimentView]
-    findings: Findings | None
-    table: TableView
-    rows: int
-    own_rows: Sequence[tuple[str, RowView]]
-    stale: int
-    has_counters: bool
-    kernels: Sequence[KernelView]
-    links: Mapping[str, str]
-    alone_links: Mapping[str, str]
-    runnable: Runnable
-    run: Mapping[str, Any]
-
-    @property
-    def unmeasured(self) -> bool:
-        """Whether its kernels are timed, and neither rows nor results of experiments are there."""
-        return self.timed and not self.rows and not any(len(each.results.rows) for each in self.experiments)
-
-    @property
-    def date(self) -> str:
-        """The day of its measurement."""
-        return str(self.run.get("date") or "")[:10]
-
-    @property
-    def rounds(self) -> int | None:
-        """How many times its sweep returned to each point."""
-        return (self.run.get("config") or {}).get("rounds")
-
-    @property
-    def command(self) -> str:
-        """The command that measures it."""
-        return f"{SNAKEMAKE} --config measure=live --force results/measure/{self.name}/summary.csv"
-
-
-def family_view(name: str, inputs: Inputs) -> FamilyView:
-    """A family's page."""
     family = registry.family(name)
     measured = inputs.measured[name]
     samples = samples_by_row(measured)
     claims = [claim for claim in inputs.verdicts.claims if claim.family == name]
     verdicts = Counter(claim.verdict for claim in claims if claim.register == ARTICLE)
     kernels = registry.kernels(name)
+    timed = any(kernel.timing.timed for kernel in kernels)
     has_regimes = name in inputs.regimes and not inputs.regimes[name].summary.empty
-    return FamilyView(
+    experiments = inputs.experiments.get(name, {}).values()
+    return View(
         name=name,
         anchor=anchor(name),
         title=family.title,
         summary=family.summary,
         article=family.article,
-        timed=any(kernel.timing.timed for kernel in kernels),
+        timed=timed,
         source=measured.source,
         gpu=measured.gpu,
         claims=len(claims),
         statements=verdicts.total() - verdicts[COVERED],
         counts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict != COVERED},
         figures=inputs.figures.get(name, ()),
-        experiments=[experiment_view(name, results, inputs) for results in inputs.experiments.get(name, {}).values()],
+        experiments=[experiment_view(name, results, inputs) for results in experiments],
         findings=findings.render(name, inputs.rows.by_id),
         table=table_view(family, measured, Accuracies.of(inputs.experiments), inputs.ceilings),
         rows=len(measured.summary),
@@ -401,6 +236,10 @@ def family_view(name: str, inputs: Inputs) -> FamilyView:
         alone_links=_links(inputs, inputs.regimes_dir or Path(), REGIME_FILES if has_regimes else (), name, "regimes/"),
         runnable=runnable([name], inputs.measured.values()),
         run=measured.run,
+        unmeasured=timed and measured.summary.empty and not any(len(results.rows) for results in experiments),
+        date=str(measured.run.get("date") or "")[:10],
+        rounds=(measured.run.get("config") or {}).get("rounds"),
+        command=f"{SNAKEMAKE} --config measure=live --force results/measure/{name}/summary.csv",
     )
 
 
@@ -410,7 +249,7 @@ def _links(inputs: Inputs, folder: Path, files: Sequence[str], family: str, with
     return {file: place for file, place in added.items() if place}
 
 
-def _own_rows(family: str, inputs: Inputs) -> list[tuple[str, RowView]]:
+def _own_rows(family: str, inputs: Inputs) -> list[tuple[str, View]]:
     """The rows of the family's kernels, each with its level's name."""
     kernels = {kernel.id: kernel for kernel in registry.kernels(family)}
     rows = inputs.measured[family].summary
@@ -419,19 +258,13 @@ def _own_rows(family: str, inputs: Inputs) -> list[tuple[str, RowView]]:
     return [(level_name(kernels[row["kernel"]]), row_view(row, ceilings=inputs.ceilings)) for _, row in rows.iterrows()]
 
 
-@dataclass(frozen=True)
-class BaselineRows:
-    """What one family timed of a baseline; `ran` pairs a size or type with the GPU kernel that was launched."""
+def baseline_pages(inputs: Inputs) -> dict[str, list[View]]:
+    """The rows of every baseline by its name, in each family that timed it.
 
-    family: str
-    rows: Sequence[RowView]
-    ran: Sequence[tuple[str, str]]
-
-
-def baseline_pages(inputs: Inputs) -> dict[str, list[BaselineRows]]:
-    """The rows of every baseline by its name, in each family that timed it."""
+    `ran` pairs a size or type with the GPU kernel that was launched.
+    """
     kernels = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
-    pages: dict[str, list[BaselineRows]] = {}
+    pages: dict[str, list[View]] = {}
     for family, measured in inputs.measured.items():
         summary = measured.summary[~measured.summary["kernel"].isin(kernels)]
         samples = samples_by_row(measured) if len(summary) else {}
@@ -440,5 +273,5 @@ def baseline_pages(inputs: Inputs) -> dict[str, list[BaselineRows]]:
             rows = rows.sort_values(["dtype", "m", "n", "k", "cache", "toolkit"], kind="stable")
             views = [row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()]
             launched = [(call, str(kernel)) for call, kernel in ran if call.split()[0] == name]
-            pages.setdefault(str(name), []).append(BaselineRows(family, views, launched))
+            pages.setdefault(str(name), []).append(View(family=family, rows=views, ran=launched))
     return dict(sorted(pages.items()))

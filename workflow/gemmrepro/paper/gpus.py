@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -21,45 +21,29 @@ from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
 from gemmrepro.judge.ways import ON_ANY_GPU
 from gemmrepro.measure.regimes import BURST, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes, capability_of, cubes, is_current, load
-from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
+from gemmrepro.paper.claims import VerdictsView, read_verdicts
+from gemmrepro.paper.text import View
 from gemmrepro.recordings.limits import bounds
 from gemmrepro.registry import chips
 from gemmrepro.registry.requirements import tally
-
-Pairs = Sequence[tuple[str, str]]
 
 ONE_RATE = ({"fp16", "bf16"},)
 """Types that a GPU multiplies at one rate, so the fastest loop of any bounds all."""
 
 
-@dataclass(frozen=True)
-class MachineView:
+def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, Any]) -> View:
     """The GPU and its software, as the first measured family recorded them; empty if nothing was measured.
 
     Toolkits are those of every family. `interval` is the relative half-width of a median's 95% interval at which a
-    point has enough samples.
-    """
-
-    facts: Pairs = ()
-    libraries: Pairs = ()
-    toolkits: Pairs = ()
-    commit: str | None = None
-    date: str | None = None
-    interval: float | None = None
-
-
-def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, Any]) -> MachineView:
-    """The machine behind the rows.
-
-    The sweep's settings are those of its recording, or else as `configured`.
+    point has enough samples. The sweep's settings are those of its recording, or else as `configured`.
     """
     run = next((family.run for family in measured.values() if family.run and len(family.summary)), None)
-    if run is None:
-        return MachineView(interval=configured.get("interval"))
-    return MachineView(
+    shown = [family.run for family in measured.values()] if run is not None else []
+    run = run or {}
+    return View(
         facts=_facts(run.get("gpu") or {}),
         libraries=sorted((run.get("libraries") or {}).items()),
-        toolkits=sorted({pair for family in measured.values() for pair in (family.run.get("toolkits") or {}).items()}),
+        toolkits=sorted({pair for each in shown for pair in (each.get("toolkits") or {}).items()}),
         commit=run.get("git_commit"),
         date=run.get("date"),
         interval=(run.get("config") or configured).get("interval"),
@@ -82,25 +66,17 @@ def _facts(gpu: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(name, text.format(value if unit == 1 else value / unit)) for name, value, text, unit in facts if value]
 
 
-@dataclass(frozen=True)
-class Runnable:
-    """How many of all kernels the GPU can run, and what the others need, each with its count; none if all run."""
+def runnable(families: Iterable[str], measured: Iterable[Measurements]) -> View:
+    """What the GPU behind `measured` can run of the registered kernels of `families`.
 
-    kernels: int
-    run: int
-    reasons: Mapping[str, int]
-
-    @property
-    def lines(self) -> list[str]:
-        """A line for each reason: "63 need Hopper (sm_90a)"."""
-        return [f"{count} need{'s' if count == 1 else ''} {needs}" for needs, count in self.reasons.items()]
-
-
-def runnable(families: Iterable[str], measured: Iterable[Measurements]) -> Runnable:
-    """What the GPU behind `measured` can run of the registered kernels of `families`."""
+    `kernels` counts them, `run` those that run; `reasons` counts the others by what they need, and `lines` says it:
+    "63 need Hopper (sm_90a)".
+    """
     kernels, capability = [kernel for name in families for kernel in registry.kernels(name)], capability_of(measured)
     counts = dict(tally(kernels, capability)) if capability else {"": len(kernels)}
-    return Runnable(len(kernels), counts.pop("", 0), counts)
+    run = counts.pop("", 0)
+    lines = [f"{count} need{'s' if count == 1 else ''} {needs}" for needs, count in counts.items()]
+    return View(kernels=len(kernels), run=run, reasons=counts, lines=lines)
 
 
 def highest(measured: Mapping[str, Measurements]) -> dict[str, float]:
@@ -134,69 +110,24 @@ class Gpu:
     verdicts: VerdictsView
 
 
-@dataclass(frozen=True)
-class ClaimLine:
-    """One claim, and its entry on each GPU; None where it was not judged."""
+def side_by_side(own: Gpu, others: Sequence[Gpu], regimes: Mapping[str, Regimes]) -> View:
+    """The report's own GPU beside the others, and the cards of its takes.
 
-    claim: ClaimView
-    on: tuple[ClaimView | None, ...]
-
-    @property
-    def differs(self) -> bool:
-        """Whether the GPUs that measured it disagree on the verdict."""
-        return len({each.verdict for each in self.on if each and each.verdict != "not measured"}) > 1
-
-
-class Level(NamedTuple):
-    """A kernel's speed on one GPU: relative to its baseline there, and as a share of the ceiling measured there."""
-
-    ratio: float
-    share: float | None
-
-
-class KernelLine(NamedTuple):
-    """One kernel at the largest size that all GPUs that ran it have in common, on each GPU.
-
-    `cache` is "warm" unless most of these GPUs timed the kernel with a cold cache alone.
+    `cards` of a family have the sentences that say how far they are apart, as `spread`, and `rows` of the regimes, as
+    run.json has them: a `point` with its `times_us` and `ratios` on each card, at least two of them, None where a card
+    has none, and how far the times are `apart`. Cards are numbered, since their hashes tell a reader nothing.
     """
-
-    kernel: registry.Kernel
-    cache: str
-    n: int
-    on: tuple[Level | None, ...]
-
-
-class Cards(NamedTuple):
-    """The cards of one model that have taken a family's regimes.
-
-    Attributes:
-        spread: how far their times are apart, in sentences.
-        rows: of the regimes, as run.json has them: a `point` with its `times_us` and `ratios` on each card, at least
-            two of them, None where a card has none. `apart` is how far its times are apart.
-    """
-
-    spread: str
-    rows: Sequence[Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class SideBySide:
-    """The contents of the page of GPUs; `cards` by family, numbered, since their hashes tell a reader nothing."""
-
-    names: Sequence[str]
-    claims: Sequence[ClaimLine]
-    kernels: Sequence[KernelLine]
-    cards: Mapping[str, Cards]
-
-
-def side_by_side(own: Gpu, others: Sequence[Gpu], regimes: Mapping[str, Regimes]) -> SideBySide:
-    """The report's own GPU beside the others, and the cards of its takes."""
     gpus = [own, *others]
-    return SideBySide(
+    cards = {
+        family: View(spread=cards_sentence(takes), rows=[row | {"apart": _apart(row["times_us"])} for row in rows])
+        for family, takes in regimes.items()
+        if (rows := (takes.run.get("by_card") or {}).get("rows"))
+    }
+    return View(
         names=[gpu.name for gpu in gpus],
-        claims=_claims(gpus) if others else (),
-        kernels=[*_kernels(gpus)] if others else (),
-        cards={family: cards for family, takes in regimes.items() if (cards := _cards(takes)).rows},
+        claims=_claims(gpus) if others else [],
+        kernels=[*_kernels(gpus)] if others else [],
+        cards=cards,
     )
 
 
@@ -210,18 +141,27 @@ def read_others(folders: Sequence[Path], families: Sequence[str]) -> list[Gpu]:
     return gpus
 
 
-def _claims(gpus: Sequence[Gpu]) -> list[ClaimLine]:
-    """The claims that depend on the GPU: not those that count machine code or compare an article with itself."""
+def _claims(gpus: Sequence[Gpu]) -> list[View]:
+    """The claims that depend on the GPU, each with its entry on each GPU, None where it was not judged.
+
+    Not those that count machine code or compare an article with itself. `differs` says whether the GPUs that measured
+    it disagree on the verdict.
+    """
     by_gpu = [{claim.id: claim for claim in gpu.verdicts.claims} for gpu in gpus]
-    return [
-        ClaimLine(claim, tuple(of_gpu.get(claim.id) for of_gpu in by_gpu))
-        for claim in gpus[0].verdicts.claims
-        if claim.way not in ON_ANY_GPU
-    ]
+    lines = []
+    for claim in gpus[0].verdicts.claims:
+        if claim.way not in ON_ANY_GPU:
+            on = tuple(of_gpu.get(claim.id) for of_gpu in by_gpu)
+            verdicts = {each.verdict for each in on if each and each.verdict != "not measured"}
+            lines.append(View(claim=claim, on=on, differs=len(verdicts) > 1))
+    return lines
 
 
-def _kernels(gpus: Sequence[Gpu]) -> Iterator[KernelLine]:
-    """The kernels of the first GPU's families that any GPU ran, but for the ceilings themselves."""
+def _kernels(gpus: Sequence[Gpu]) -> Iterator[View]:
+    """The kernels of the first GPU's families that any GPU ran, but for the ceilings themselves.
+
+    Each with its `level` on each GPU, warm or cold as most GPUs have it, at the largest size `n` that they share.
+    """
     ceilings = [_ceilings(gpu) for gpu in gpus]
     for family in (name for name in gpus[0].measured if name != CEILING_FAMILY):
         by_cache = {cache: [_rows(gpu.measured.get(family), cache) for gpu in gpus] for cache in ("warm", "cold")}
@@ -235,7 +175,7 @@ def _kernels(gpus: Sequence[Gpu]) -> Iterator[KernelLine]:
                     level(by_size[n], limits, kernel.compute.dtype_in) if n in by_size else None
                     for by_size, limits in zip(rows[cache], ceilings, strict=True)
                 )
-                yield KernelLine(kernel, cache, n, on)
+                yield View(kernel=kernel, cache=cache, n=n, on=on)
 
 
 def _rows(measured: Measurements | None, cache: str) -> dict[str, dict[int, Mapping[str, Any]]]:
@@ -260,17 +200,11 @@ def _ceilings(gpu: Gpu) -> dict[str, float]:
     return rates
 
 
-def level(row: Mapping[str, Any], ceilings: Mapping[str, float], dtype: str) -> Level:
+def level(row: Mapping[str, Any], ceilings: Mapping[str, float], dtype: str) -> View:
     """A row's ratio, and its share of its type's ceiling; where it only moves bytes, that of the best copy."""
     rate, ceiling = (row["gbps"], "bytes") if pd.isna(row["tflops"]) else (row["tflops"], dtype)
     known = ceiling in ceilings and pd.notna(rate)
-    return Level(float(row["ratio"]), float(rate) / ceilings[ceiling] if known else None)
-
-
-def _cards(regimes: Regimes) -> Cards:
-    """The cards of a family's takes; no rows where it was taken on one."""
-    rows = (regimes.run.get("by_card") or {}).get("rows") or ()
-    return Cards(cards_sentence(regimes), [row | {"apart": _apart(row["times_us"])} for row in rows])
+    return View(ratio=float(row["ratio"]), share=float(rate) / ceilings[ceiling] if known else None)
 
 
 def _apart(times: Sequence[float | None]) -> float:

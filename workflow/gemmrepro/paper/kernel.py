@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-from markupsafe import Markup
+from collections.abc import Iterable, Iterator, Sequence
 
 from gemmrepro import operations, registry
 from gemmrepro.build.record import Build, Codes, MachineCode
 from gemmrepro.core import names
 from gemmrepro.core.names import SIZE, SNAKEMAKE
 from gemmrepro.experiments.results import Results
-from gemmrepro.paper.gates import GateView, SanitizerView, gate_view, sanitizer_views
+from gemmrepro.paper.gates import gate_view, sanitizer_views
 from gemmrepro.paper.inputs import Inputs
-from gemmrepro.paper.step import DiffView, EvidenceView, LineView, diff_view, evidence_view, prediction
+from gemmrepro.paper.step import diff_view, evidence_view, prediction
 from gemmrepro.paper.text import (
-    LinkView,
-    RegimeRowView,
-    RowView,
     Samples,
+    View,
     anchor,
     experiment_anchor,
     experiment_command,
@@ -52,40 +46,6 @@ _KINDS_OF_INSTRUCTION = (
 _ALWAYS = {"FFMA", "global loads", "global stores", "shared loads", "shared stores", "barriers"}
 
 
-class Compiled(NamedTuple):
-    """An entry point's code for one architecture."""
-
-    toolkit: str
-    entry: str
-    arch: str
-    code: MachineCode
-
-
-@dataclass(frozen=True)
-class MachineCodeView:
-    """A kernel's builds, and its main loops on the architecture that was measured.
-
-    Attributes:
-        kinds: headings of the instructions that are counted, with the pattern of their opcodes.
-        build_keys, listings: by toolkit; the latter are places of the whole machine code.
-        several: whether its source has more than one entry point.
-        uncompiled: the toolkits that have a build key alone.
-    """
-
-    kinds: list[tuple[str, str]]
-    builds: list[Compiled]
-    loops: list[Compiled]
-    build_keys: Mapping[str, str]
-    several: bool
-    listings: Mapping[str, str]
-    uncompiled: tuple[str, ...] = ()
-
-    def counts(self, code: MachineCode) -> Iterator[int]:
-        """The instructions of each of `kinds`."""
-        for _, pattern in self.kinds:
-            yield sum(count for opcode, count in code.instructions.items() if re.match(pattern, opcode))
-
-
 def kinds_of_instruction(codes: Iterable[MachineCode]) -> list[tuple[str, str]]:
     """The kinds of instruction that any of a kernel's builds has, as (heading, pattern)."""
     opcodes = {opcode for code in codes for opcode in code.instructions}
@@ -102,32 +62,43 @@ def kinds_of_instruction(codes: Iterable[MachineCode]) -> list[tuple[str, str]]:
     return kinds
 
 
-def machine_code(kernel: registry.Kernel, inputs: Inputs) -> MachineCodeView:
-    """The builds of a kernel, and the main loops of its entry points."""
+def machine_code(kernel: registry.Kernel, inputs: Inputs) -> View:
+    """The builds of a kernel, and the main loops of its entry points on the architecture that was measured.
+
+    `kinds` are the headings of the instructions that are counted, with the patterns of their opcodes; `several` says
+    whether its source has more than one entry point; `uncompiled` are the toolkits that have a build key alone.
+    """
     measured_arch = next((family.arch for family in inputs.measured.values() if family.arch), None)
     records = inputs.builds.get(kernel.id, {})
-    builds: list[Compiled] = []
-    loops: list[Compiled] = []
+    builds: list[View] = []
+    loops: list[View] = []
+    listings = {}
     for toolkit, record in records.items():
         for entry, archs in _entries(kernel, record).items():
-            of_entry = {arch: Compiled(toolkit, entry, arch, archs[arch]) for arch in sorted(archs, key=_arch_order)}
+            of_entry = {
+                arch: View(toolkit=toolkit, entry=entry, arch=arch, code=archs[arch])
+                for arch in sorted(archs, key=_arch_order)
+            }
             builds += of_entry.values()
             chosen = measured_arch if measured_arch in archs else min(archs, default=None)
             if chosen and archs[chosen].hot_loop.strip("\n"):
                 loops.append(of_entry[chosen])
-    listings = {
-        toolkit: inputs.files.add(
-            inputs.build_dir / toolkit / f"{kernel.id}.sass", f"data/sass/{toolkit}/{kernel.id}.sass.gz"
-        )
-        for toolkit in records
-    }
-    return MachineCodeView(
-        kinds=kinds_of_instruction(build.code for build in builds),
+        name = f"{toolkit}/{kernel.id}.sass"
+        if place := inputs.files.add(inputs.build_dir / name, f"data/sass/{name}.gz"):
+            listings[toolkit] = place
+    kinds = kinds_of_instruction(build.code for build in builds)
+    for build in builds:
+        build.counts = [
+            sum(count for opcode, count in build.code.instructions.items() if re.match(pattern, opcode))
+            for _, pattern in kinds
+        ]
+    return View(
+        kinds=kinds,
         builds=builds,
         loops=loops,
         build_keys={toolkit: record.build_key for toolkit, record in records.items()},
         several=any(len(record.variants) > 1 for record in records.values()),
-        listings={toolkit: place for toolkit, place in listings.items() if place},
+        listings=listings,
         uncompiled=tuple(toolkit for toolkit in records if toolkit not in {build.toolkit for build in builds}),
     )
 
@@ -143,114 +114,49 @@ def _entries(kernel: registry.Kernel, record: Build) -> dict[str, Codes]:
     return {entry: by_entry[entry] for entry in sorted(by_entry, key=lambda e: order.index(e) if e in order else -1)}
 
 
-@dataclass(frozen=True)
-class SourceView:
-    """A source file; `markup` is None if it is missing, `first` the kernel whose page prints it if not this one."""
+def types(kernel: registry.Kernel) -> str:
+    """The types that a GEMM multiplies, accumulates and writes, and the layout of its operands; else nothing."""
+    if not kernel.problem.operation.matrix_product:
+        return ""
+    said = kernel.compute.dtype_in
+    if (kernel.compute.dtype_acc, kernel.compute.dtype_out) != (said, said):
+        promoted = f" and every {kernel.compute.promoted} products in fp32" if kernel.compute.promoted else ""
+        said += f", accumulated in {kernel.compute.dtype_acc}{promoted}, output in {kernel.compute.dtype_out}"
+    order = {
+        operations.ROW_MAJOR: "all row-major",
+        operations.K_MAJOR_B: "B column-major (K contiguous)",
+        operations.M_MAJOR_A: "A column-major (M contiguous)",
+    }[kernel.problem.layout]
+    return f"{said}; {order}"
 
-    path: str
-    link: str | None
-    lines: int
-    markup: Markup | None
-    first: LinkView | None
 
+def dynamic_shared(kernel: registry.Kernel) -> str:
+    """Bytes of dynamic shared memory that a GEMM launches with, by entry point where they differ; empty if none.
 
-@dataclass(frozen=True)
-class KernelView:
-    """A kernel's page.
-
-    Attributes:
-        declared: the kernel itself.
-        alone, counters: its rows of the regimes, and of counters.csv.
-        commands: what remakes a part of the page, each with its purpose.
-        expected: what its author expected before it was measured.
+    What a compiler chooses itself is in the binaries, not in the registry.
     """
-
-    declared: registry.Kernel
-    evidence: EvidenceView | None
-    gate: GateView
-    sanitized: Sequence[SanitizerView]
-    code: MachineCodeView
-    rows: Sequence[RowView]
-    alone: Sequence[RegimeRowView]
-    counters: Sequence[Mapping[str, Any]]
-    source: SourceView
-    claims: Sequence[LinkView]
-    experiments: Sequence[LinkView]
-    commands: Sequence[tuple[str, str]]
-    diff: DiffView | None
-    expected: str
-
-    @property
-    def id(self) -> str:
-        return self.declared.id
-
-    @property
-    def anchor(self) -> str:
-        """The id of its page's heading."""
-        return anchor(self.id)
-
-    @property
-    def name(self) -> str:
-        """Its name among the levels of its family."""
-        return level_name(self.declared)
-
-    @property
-    def heading(self) -> str:
-        return heading(self.declared)
-
-    @property
-    def gain(self) -> LineView | None:
-        """Its speed and that of the kernel before it, relative to their baseline if they have one in common."""
-        lines = self.evidence.lines if self.evidence and self.evidence.before else ()
-        return next((line for line in lines if not line.name and line.before), None)
-
-    @property
-    def counter(self) -> LineView | None:
-        """The first counter that explains the gain."""
-        lines = self.evidence.lines if self.evidence else ()
-        return next((line for line in lines if line.name and line.here), None)
-
-    @property
-    def types(self) -> str:
-        """The types that a GEMM multiplies, accumulates and writes, and the layout of its operands; else nothing."""
-        kernel = self.declared
-        if not kernel.problem.operation.matrix_product:
-            return ""
-        types = kernel.compute.dtype_in
-        if (kernel.compute.dtype_acc, kernel.compute.dtype_out) != (types, types):
-            promoted = f" and every {kernel.compute.promoted} products in fp32" if kernel.compute.promoted else ""
-            types += f", accumulated in {kernel.compute.dtype_acc}{promoted}, output in {kernel.compute.dtype_out}"
-        order = {
-            operations.ROW_MAJOR: "all row-major",
-            operations.K_MAJOR_B: "B column-major (K contiguous)",
-            operations.M_MAJOR_A: "A column-major (M contiguous)",
-        }[kernel.problem.layout]
-        return f"{types}; {order}"
-
-    @property
-    def dynamic_shared(self) -> str:
-        """Bytes of dynamic shared memory that a GEMM launches with, by entry point where they differ; empty if none.
-
-        What a compiler chooses itself is in the binaries, not in the registry.
-        """
-        kernel, shape = self.declared, operations.Shape.cube(SIZE)
-        is_gemm = kernel.problem.operation.matrix_product
-        if not is_gemm or kernel.compiler_traits.chooses_block or not kernel.takes(shape):
-            return ""
-        bytes_by_entry = {code.code.entry: code.launch(shape).shared_bytes for code in kernel.codes}
-        if not any(bytes_by_entry.values()):
-            return ""
-        if len(set(bytes_by_entry.values())) == 1:
-            return f"{bytes_by_entry[kernel.code.entry]:,}"
-        return ", ".join(f"{entry} {count:,}" for entry, count in bytes_by_entry.items() if count)
+    shape = operations.Shape.cube(SIZE)
+    is_gemm = kernel.problem.operation.matrix_product
+    if not is_gemm or kernel.compiler_traits.chooses_block or not kernel.takes(shape):
+        return ""
+    by_entry = {code.code.entry: code.launch(shape).shared_bytes for code in kernel.codes}
+    if len(set(by_entry.values())) == 1:
+        return f"{by_entry[kernel.code.entry]:,}" if any(by_entry.values()) else ""
+    return ", ".join(f"{entry} {count:,}" for entry, count in by_entry.items() if count)
 
 
-def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> KernelView:
-    """A kernel's page; `samples` are its family's."""
+def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> View:
+    """A kernel's page; `samples` are its family's.
+
+    `declared` is the kernel itself, `alone` and `counters` its rows of the regimes and of counters.csv, `commands` what
+    remakes a part of the page, with its purpose, `expected` what its author expected before it was measured, `gain` its
+    speed and that of the kernel before it, relative to their baseline if they have one in common.
+    """
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
     counters = measured.counters[measured.counters["kernel"] == kernel.id]
     alone = _alone(kernel, inputs)
+    evidence = evidence_view(kernel, measured)
     build_keys = {toolkit: record.build_key for toolkit, record in inputs.builds.get(kernel.id, {}).items()}
     experiments = [
         (family, results)
@@ -258,9 +164,17 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         for results in by_name.values()
         if kernel.id in results.experiment.kernels
     ]
-    return KernelView(
+    return View(
         declared=kernel,
-        evidence=evidence_view(kernel, measured),
+        id=kernel.id,
+        anchor=anchor(kernel.id),
+        name=level_name(kernel),
+        heading=heading(kernel),
+        types=types(kernel),
+        dynamic_shared=dynamic_shared(kernel),
+        evidence=evidence,
+        gain=evidence and evidence.gain,
+        counter=evidence and evidence.counter,
         gate=gate_view(inputs.gates.get(kernel.id), kernel),
         sanitized=sanitizer_views(inputs.sanitized.get(kernel.id), build_keys),
         code=machine_code(kernel, inputs),
@@ -268,9 +182,9 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
         alone=alone,
         counters=counters.to_dict("records"),
         source=source_view(kernel, inputs),
-        claims=[LinkView(claim.id, claim.anchor) for claim in inputs.verdicts.claims if kernel.id in claim.kernels],
+        claims=[claim for claim in inputs.verdicts.claims if kernel.id in claim.kernels],
         experiments=[
-            LinkView(results.experiment.title, experiment_anchor(family, results.experiment.name))
+            View(name=results.experiment.title, anchor=experiment_anchor(family, results.experiment.name))
             for family, results in experiments
         ],
         commands=[*_commands(kernel, inputs, bool(alone), experiments)],
@@ -279,7 +193,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Ke
     )
 
 
-def _alone(kernel: registry.Kernel, inputs: Inputs) -> list[RegimeRowView]:
+def _alone(kernel: registry.Kernel, inputs: Inputs) -> list[View]:
     """Its rows sustained and in bursts, by size."""
     regimes = inputs.regimes.get(kernel.family)
     if regimes is None:
@@ -296,16 +210,16 @@ def _expected(kernel: registry.Kernel) -> str:
     return prediction(kernel.source_path.read_text())
 
 
-def source_view(kernel: registry.Kernel, inputs: Inputs) -> SourceView:
-    """A kernel's source file."""
+def source_view(kernel: registry.Kernel, inputs: Inputs) -> View:
+    """A source file; `markup` is None if it is missing, `first` the kernel whose page prints it if not this one."""
     text = kernel.source_path.read_text() if kernel.source_path.is_file() else ""
     first = original(kernel)
-    return SourceView(
+    return View(
         path=f"kernels/{kernel.family}/{kernel.source}",
         link=inputs.files.add(kernel.source_path, f"data/sources/{kernel.family}/{kernel.source}"),
         lines=text.count("\n"),
         markup=highlighted(text) if text else None,
-        first=LinkView(level_name(first), anchor(first.id)) if first else None,
+        first=View(name=level_name(first), anchor=anchor(first.id)) if first else None,
     )
 
 

@@ -31,17 +31,17 @@ from gemmrepro.measure.rows import counted
 from gemmrepro.paper import bundle, exports
 from gemmrepro.paper.bundle import LOADER, PAPER, secured, tidy
 from gemmrepro.paper.claims import by_article, disagreements, distance, explained, mechanisms, references
-from gemmrepro.paper.family import FamilyView, baseline_pages, family_view
-from gemmrepro.paper.figure_views import FigureView
+from gemmrepro.paper.family import baseline_pages, family_view
 from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gates import gate_tally
 from gemmrepro.paper.gpus import Gpu, machine_view, runnable, side_by_side
-from gemmrepro.paper.inputs import TEMPLATES, Inputs, read_inputs
+from gemmrepro.paper.inputs import TEMPLATES, FigureView, Inputs
 from gemmrepro.paper.limits import limits
 from gemmrepro.paper.regimes import ALLOWED, PRECISE, Accuracies, recommendations, regime_lines
 from gemmrepro.paper.text import (
     MARKS,
     TRANSFER_WORDS,
+    View,
     anchor,
     code_spans,
     counter_anchor,
@@ -53,7 +53,9 @@ from gemmrepro.paper.text import (
 
 def render(inputs: Inputs) -> dict[str, str]:
     """Every page as HTML, by its place in the bundle; what they link to goes to the inputs' `files`."""
-    findings, families = numbered(inputs.findings, [family_view(name, inputs) for name in inputs.families])
+    families = [family_view(name, inputs) for name in inputs.families]
+    findings = numbered(inputs.findings, families)
+    needed = paper_figures.needed()
     baselines = baseline_pages(inputs)
     declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families), judged=True)}
     lines = regime_lines(inputs.measured, inputs.regimes, Accuracies.of(inputs.experiments))
@@ -66,7 +68,10 @@ def render(inputs: Inputs) -> dict[str, str]:
         "families": families,
         "findings": findings,
         "findings_of": {family.name: [findings[name] for name in placed(family.name, findings)] for family in families},
-        "also_in": {family.name: [findings[name] for name in also_in(family.name, findings)] for family in families},
+        "also_in": {
+            family.name: [figure for name, figure in findings.items() if family.name in needed[name][1:]]
+            for family in families
+        },
         "baselines": baselines,
         "gates": gate_tally(families),
         "runnable": runnable(inputs.families, inputs.measured.values()),
@@ -175,24 +180,15 @@ def placed(family: str, findings: Mapping[str, FigureView]) -> list[str]:
     return [name for name in findings if (needed[name] or ("",))[0] == family]
 
 
-def also_in(family: str, findings: Mapping[str, FigureView]) -> list[str]:
-    """The paper's own figures that show a family beside the one to whose results they belong."""
-    needed = paper_figures.needed()
-    return [name for name in findings if family in needed[name][1:]]
-
-
-def numbered(
-    findings: Mapping[str, FigureView], families: Sequence[FamilyView]
-) -> tuple[dict[str, FigureView], list[FamilyView]]:
-    """All figures numbered: those of the whole paper, then of each family its findings and its own."""
+def numbered(findings: Mapping[str, FigureView], families: Sequence[View]) -> dict[str, FigureView]:
+    """Number all figures: of the whole paper, then of each family the paper's and its own. Returns the paper's."""
     numbers = count(1)
     ours = {name: replace(findings[name], number=next(numbers)) for name in placed("", findings)}
-    shown = []
     for family in families:
         ours |= {name: replace(findings[name], number=next(numbers)) for name in placed(family.name, findings)}
         drawn = () if family.unmeasured else family.figures
-        shown.append(replace(family, figures=[replace(figure, number=next(numbers)) for figure in drawn]))
-    return ours, shown
+        family.figures = [replace(figure, number=next(numbers)) for figure in drawn]
+    return ours
 
 
 def main() -> int:
@@ -212,7 +208,7 @@ def main() -> int:
     parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
     parser.add_argument("--out", type=Path, required=True, help="folder of the report; index.html begins it")
     arguments = parser.parse_args()
-    inputs = read_inputs(arguments)
+    inputs = Inputs(arguments)
     pages = render(inputs)
     bundle.write(pages, inputs.files, arguments.out)
     paper = len(pages["index.html"].encode())

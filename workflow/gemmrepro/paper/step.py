@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from itertools import zip_longest
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -14,7 +14,7 @@ from gemmrepro import registry
 from gemmrepro.core.names import METRICS, SIZE
 from gemmrepro.core.text import in_words
 from gemmrepro.measure.rows import Measurements, cubes, is_current, select
-from gemmrepro.paper.text import BY, NONE, LinkView, anchor, counter_anchor, number, row_anchor
+from gemmrepro.paper.text import BY, NONE, View, anchor, counter_anchor, number, row_anchor
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import level_name
 
@@ -29,52 +29,22 @@ _EXPECTED = re.compile(r"^(?:Expected|Predicted):\s*(.*)$")
 _QUOTES = '"""'
 
 
-@dataclass(frozen=True)
-class CellView:
-    """A speed or a counter; `anchor` is the id of its row."""
+def _line(name: str, meaning: str, here: View | None, before: View | None) -> View:
+    """One quantity of a kernel (`here`) and of the one before it; `name` is the profiler's, empty for a speed.
 
-    text: str
-    value: float
-    stale: bool
-    anchor: str
-
-
-@dataclass(frozen=True)
-class LineView:
-    """One quantity of a kernel (`here`) and of the one before it; `name` is the profiler's, empty for a speed."""
-
-    name: str
-    meaning: str
-    here: CellView | None
-    before: CellView | None
-
-    @property
-    def change(self) -> str:
-        """The factor between the two; a dash unless both are current."""
-        here, before = self.here, self.before
-        if not here or not before or here.stale or before.stale or not before.value:
-            return NONE
+    `change` is the factor between the two, a dash unless both are current; `formula` the quotient behind a factor.
+    """
+    change, formula = NONE, ""
+    if here and before and not here.stale and not before.stale and before.value:
         factor = number(here.value / before.value)
-        return "the same" if float(factor.replace(",", "")) == 1 else f"{BY} {factor}"
-
-    @property
-    def formula(self) -> str:
-        """The quotient behind `change`; empty where that is not a factor."""
-        return f"{self.here.text} ÷ {self.before.text}" if self.here and self.before and BY in self.change else ""
+        same = float(factor.replace(",", "")) == 1
+        change = "the same" if same else f"{BY} {factor}"
+        formula = "" if same else f"{here.text} \N{DIVISION SIGN} {before.text}"
+    return View(name=name, meaning=meaning, here=here, before=before, change=change, formula=formula)
 
 
-@dataclass(frozen=True)
-class EvidenceView:
-    """A kernel's speed and counters at a size, by a toolkit, and those of the kernel before it where there is one."""
-
-    before: LinkView | None
-    size: int
-    toolkit: str | None
-    lines: tuple[LineView, ...]
-
-
-def evidence_view(kernel: registry.Kernel, measured: Measurements) -> EvidenceView | None:
-    """The counters that explain a kernel's gain; None if it names none.
+def evidence_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
+    """A kernel's speed and the counters that explain its gain, beside the kernel before; None if it names no counter.
 
     The size is the article's if both kernels were counted there, else the largest at which both were.
     """
@@ -92,20 +62,27 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> EvidenceVi
     paired = kernel.timing.baseline and (
         before is None or (before.problem, before.timing.baseline) == (kernel.problem, kernel.timing.baseline)
     )
-    lines = [LineView("", f"speed, {measured.cache}", speed, None if paired else earlier_speed)]
+    lines = [_line("", f"speed, {measured.cache}", speed, None if paired else earlier_speed)]
     if paired:
         # Both were timed in alternation with the same baseline, so a clock that changes cancels: it is their gain.
         meaning = "speed relative to the baseline, timed in alternation"
-        lines.append(LineView("", meaning, *(_speed(rows, side, "ratio") for side in sides)))
+        lines.append(_line("", meaning, *(_speed(rows, side, "ratio") for side in sides)))
     scope = ", over all launches of a run" if kernel.run.steps else ""
     for metric in kernel.story.evidence:
         counted = select(cubes(counters), metric=metric, n=size)
-        lines.append(LineView(metric, METRICS.get(metric, "") + scope, *(_counter(counted, side) for side in sides)))
-    return EvidenceView(_link(before) if before else None, size, toolkit, tuple(lines))
+        lines.append(_line(metric, METRICS.get(metric, "") + scope, *(_counter(counted, side) for side in sides)))
+    return View(
+        before=_link(before) if before else None,
+        size=size,
+        toolkit=toolkit,
+        lines=lines,
+        gain=next((line for line in lines if before and not line.name and line.before), None),
+        counter=next((line for line in lines if line.name and line.here), None),
+    )
 
 
-def _link(kernel: registry.Kernel) -> LinkView:
-    return LinkView(level_name(kernel), anchor(kernel.id))
+def _link(kernel: registry.Kernel) -> View:
+    return View(name=level_name(kernel), anchor=anchor(kernel.id))
 
 
 def _size(counters: pd.DataFrame, kernel: registry.Kernel, before: registry.Kernel | None) -> int:
@@ -115,17 +92,17 @@ def _size(counters: pd.DataFrame, kernel: registry.Kernel, before: registry.Kern
     return SIZE if SIZE in sizes or not sizes else sizes[-1]
 
 
-def _speed(rows: pd.DataFrame, kernel: registry.Kernel | None, column: str, unit: str = "") -> CellView | None:
+def _speed(rows: pd.DataFrame, kernel: registry.Kernel | None, column: str, unit: str = "") -> View | None:
     own = select(rows, kernel=kernel.id, dtype=kernel.compute.dtype_in) if kernel else rows[:0]
     return _cell(own, column, lambda row: number(row[column]) + unit)
 
 
-def _counter(rows: pd.DataFrame, kernel: registry.Kernel | None) -> CellView | None:
+def _counter(rows: pd.DataFrame, kernel: registry.Kernel | None) -> View | None:
     own = select(rows, kernel=kernel.id) if kernel else rows[:0]
     return _cell(own, "value", lambda row: in_words(float(row["value"]), row["unit"]))
 
 
-def _cell(rows: pd.DataFrame, column: str, text: Callable[[pd.Series], str]) -> CellView | None:
+def _cell(rows: pd.DataFrame, column: str, text: Callable[[pd.Series], str]) -> View | None:
     """The number in the last row that is current, else in the last; None without one."""
     current = rows[is_current(rows)]
     rows = current if len(current) else rows
@@ -133,11 +110,10 @@ def _cell(rows: pd.DataFrame, column: str, text: Callable[[pd.Series], str]) -> 
         return None
     row = rows.iloc[-1]
     place = counter_anchor(row) if column == "value" else row_anchor(row)
-    return CellView(text(row), float(row[column]), row["status"] == "stale", place)
+    return View(text=text(row), value=float(row[column]), stale=row["status"] == "stale", anchor=place)
 
 
-@dataclass(frozen=True)
-class DiffLine:
+class DiffLine(NamedTuple):
     """A pair of lines: `kind` is ``same``, ``changed`` or ``gap``; None where a side has no line."""
 
     kind: str
@@ -145,23 +121,7 @@ class DiffLine:
     right: str | None = None
 
 
-@dataclass(frozen=True)
-class DiffView:
-    """A kernel's source beside that of `before`; `added` and `removed` count lines."""
-
-    before: LinkView
-    lines: tuple[DiffLine, ...]
-
-    @property
-    def added(self) -> int:
-        return sum(line.kind == "changed" and line.right is not None for line in self.lines)
-
-    @property
-    def removed(self) -> int:
-        return sum(line.kind == "changed" and line.left is not None for line in self.lines)
-
-
-def diff_view(kernel: registry.Kernel) -> DiffView | None:
+def diff_view(kernel: registry.Kernel) -> View | None:
     """The comparison with the kernel before; None without one, and where both are made from one source."""
     before = ladders.before(kernel)
     if before is None or before.source_path == kernel.source_path:
@@ -170,7 +130,15 @@ def diff_view(kernel: registry.Kernel) -> DiffView | None:
         return None
     sources = (each.source_path.read_text().splitlines() for each in (before, kernel))
     lines = tuple(side_by_side(*sources))
-    return DiffView(_link(before), lines) if len(lines) <= MOST_LINES else None
+    if len(lines) > MOST_LINES:
+        return None
+    changed = [line for line in lines if line.kind == "changed"]
+    return View(
+        before=_link(before),
+        lines=lines,
+        added=sum(line.right is not None for line in changed),
+        removed=sum(line.left is not None for line in changed),
+    )
 
 
 def side_by_side(left: Sequence[str], right: Sequence[str]) -> Iterator[DiffLine]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -64,12 +64,8 @@ _COLOURED = "k|kc|kd|kn|kr|kt|ow|nb|nc|m|mb|mf|mh|mi|mo|c|c1|cm|ch|s|s1|s2|sc|cp
 _PLAIN = re.compile(rf'<span class="t-(?!(?:{_COLOURED})")[a-z0-9]+">([^<]*)</span>')
 
 
-@dataclass(frozen=True)
-class LinkView:
-    """A link to an element of the report."""
-
-    name: str
-    anchor: str
+class View(SimpleNamespace):
+    """What a template sees of something, by name; a name that is missing is an error there."""
 
 
 def anchor(text: str) -> str:
@@ -166,64 +162,6 @@ Samples = Mapping[tuple[str, ...], np.ndarray]
 """Samples in µs by SAMPLE_KEYS."""
 
 
-@dataclass(frozen=True)
-class RowView:
-    """A summary row as text; `ratio_value` is the ratio as a number, `anchor` the id of its row of samples.
-
-    Intervals are empty where they come from too few samples, or end above what the GPU can do. `paired` is the rate of
-    the baseline that was timed in alternation with this row, in `rate_unit`.
-    """
-
-    anchor: str
-    kernel: str
-    dtype: str
-    size: str
-    cache: str
-    toolkit: str
-    time: str
-    time_interval: str
-    tflops: str
-    tflops_interval: str
-    gbps: str
-    ratio: str
-    ratio_value: float | None
-    ratio_interval: str
-    paired: float | None
-    samples: str
-    rounds: str
-    error: str
-    clock: str
-    power: str
-    temperature: str
-    throttle: str
-    stale: bool
-    histogram: Markup
-
-    @property
-    def rate(self) -> str:
-        """TFLOP/s, or GB/s for kernels without arithmetic."""
-        return self.gbps if self.tflops == NONE else self.tflops
-
-    @property
-    def rate_unit(self) -> str:
-        """The unit of `rate`."""
-        return "GB/s" if self.tflops == NONE else "TFLOP/s"
-
-
-@dataclass(frozen=True)
-class RegimeRowView:
-    """A row of the regimes as text: a kernel alone, sustained or in bursts.
-
-    `row` is what it has in common with a sweep's; `joules` are those of a launch; `blocks` says how many there are, and
-    how many of them began steady or rested.
-    """
-
-    row: RowView
-    regime: str
-    joules: str
-    blocks: str
-
-
 def row_anchor(row: Mapping[str, Any]) -> str:
     """The id of a summary row: of a baseline, which several families time, with the family's name."""
     family = "" if str(row["kernel"]).startswith(f"{row['family']}.") else f"{row['family']}/"
@@ -237,8 +175,11 @@ def counter_anchor(row: Mapping[str, Any]) -> str:
 
 def row_view(
     row: Mapping[str, Any], times: np.ndarray | None = None, ceilings: Mapping[str, float] | None = None
-) -> RowView:
-    """A summary row.
+) -> View:
+    """A summary row as text; `ratio_value` is the ratio as a number, `anchor` the id of its row of samples.
+
+    Intervals are empty where they come from too few samples, or end above what the GPU can do. `rate` is in TFLOP/s, or
+    in GB/s of kernels without arithmetic; `paired` is that of the baseline that was timed in alternation with this row.
 
     Args:
         times: its samples in µs.
@@ -247,16 +188,18 @@ def row_view(
     tflops_low, tflops_high = _tflops_interval(row)
     possible = tflops_high is None or tflops_high <= BEYOND * (ceilings or {}).get(row["dtype"], math.inf)
     shown = counted(row) and possible
-    rate = row["gbps"] if pd.isna(row["tflops"]) else row["tflops"]
-    return RowView(
+    moves = pd.isna(row["tflops"])
+    rate = row["gbps"] if moves else row["tflops"]
+    counts = {name: NONE if pd.isna(row[name]) else str(int(row[name])) for name in ("rounds", "samples")}
+    return View(
+        **{name: row[name] for name in ("kernel", "dtype", "cache", "toolkit")},
+        **counts,
         anchor=row_anchor(row),
-        kernel=row["kernel"],
-        dtype=row["dtype"],
         size=size_text(row),
-        cache=row["cache"],
-        toolkit=row["toolkit"],
         time=time_text(row["median_us"]),
         time_interval=f"[{time_text(row['ci_low_us'])}, {time_text(row['ci_high_us'])}]" if shown else "",
+        rate=number(rate),
+        rate_unit="GB/s" if moves else "TFLOP/s",
         tflops=number(row["tflops"]),
         tflops_interval=interval(tflops_low, tflops_high, 4) if shown else "",
         gbps=number(row["gbps"]),
@@ -264,8 +207,6 @@ def row_view(
         ratio_value=None if pd.isna(row["ratio"]) else float(row["ratio"]),
         ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4) if counted(row) else "",
         paired=float(rate / row["ratio"]) if pd.notna(rate) and pd.notna(row["ratio"]) and row["ratio"] else None,
-        rounds=NONE if pd.isna(row["rounds"]) else str(int(row["rounds"])),
-        samples=NONE if pd.isna(row["samples"]) else str(int(row["samples"])),
         error=number(row["err_scaled_max"]),
         clock=number(row["clock_mhz"], 4),
         power=number(row["power_w"]),
@@ -276,11 +217,15 @@ def row_view(
     )
 
 
-def regime_row_view(row: Mapping[str, Any], ceilings: Mapping[str, float] | None = None) -> RegimeRowView:
-    """A row of a regime's summary; `ceilings` as in `row_view`."""
+def regime_row_view(row: Mapping[str, Any], ceilings: Mapping[str, float] | None = None) -> View:
+    """A row of the regimes as text: a kernel alone, sustained or in bursts; `ceilings` as in `row_view`.
+
+    `row` is what it has in common with a sweep's; `joules` are those of a launch; `blocks` says how many there are, and
+    how many of them began steady or rested.
+    """
     blocks, ready = int(row["rounds"]), int(row["ready"])
     began = "rested" if row["regime"] == BURST else "steady"
-    return RegimeRowView(
+    return View(
         row=row_view(row, ceilings=ceilings),
         regime=row["regime"],
         joules=number(row["joules"]),

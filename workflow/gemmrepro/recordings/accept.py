@@ -22,10 +22,9 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.checked import read_checked
 from gemmrepro.measure.recording import CEILINGS, GATES, RUN, SUMMARY, write_manifest
-from gemmrepro.measure.regimes import takes
 from gemmrepro.recordings.bundles import Bundle, check_signature, read_bundle
-from gemmrepro.recordings.gates import check_gates
-from gemmrepro.recordings.regimes import chosen, point_of, read_take
+from gemmrepro.recordings.limits import check_gates
+from gemmrepro.recordings.regimes import read_takes
 from gemmrepro.recordings.sweeps import read_whole
 
 RECORDINGS = ROOT / "reports/recorded"
@@ -93,10 +92,7 @@ def check_family(family: str, folder: Path, build: Path, stale: bool, synthetic:
         _check_current(family, read_whole(family, folder, build, synthetic).rows, build, stale)
     else:
         check_gates(family, folder / GATES)
-    taken = [read_take(family, take, build, synthetic) for take in takes(folder.parent, family)]
-    counting = chosen(taken)
-    rows = [row for number, take in enumerate(taken) for row in take.rows if counting[point_of(row)] == number]
-    _check_current(family, rows, build, stale)
+    _check_current(family, read_takes(family, folder.parent, build, synthetic)[2], build, stale)
     declared = {experiment.name: experiment for experiment in experiments.declared(family)}
     for path in sorted((folder / experiments.RECORDINGS).glob("*")):
         if path.stem not in declared:

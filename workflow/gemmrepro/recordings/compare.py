@@ -44,7 +44,7 @@ from gemmrepro.recordings.comparison import (
     Run,
     compared,
 )
-from gemmrepro.recordings.samples import PointSamples, read_samples
+from gemmrepro.recordings.sweeps import PointSamples, read_samples
 
 SLOWER_CODE = 3
 """The exit code if a row is slower."""

@@ -42,7 +42,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.core.schemas import merged
 from gemmrepro.errors import UserError
 from gemmrepro.gates.combined import gate, summary_line
-from gemmrepro.gates.keys import key_on
+from gemmrepro.gates.operations import key_on
 from gemmrepro.gpu import device
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.plan import Settings

@@ -1,9 +1,16 @@
-"""A family's recording of the regimes, read and checked: every cell that can be is computed again from its blocks."""
+"""A family's recordings of the regimes, read and checked: every cell that can be is computed again from its blocks.
+
+A take is a family's measurement in the regimes, of all its rows or of some; `gpu.card` in its run.json tells cards
+apart. How far two takes agree, on the same card and on two cards of a model, is told by the medians of rows. What is
+compared are takes that ran the same binary as the last take with this row: others would tell binaries apart, not cards.
+Between cards, a card's value is the mean of its takes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,35 +18,20 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.measure.columns import (
-    REGIME_COLUMNS,
-    REGIME_POINT,
-    SET,
-    RegimeReading,
-    RegimeRow,
-    RegimeSample,
-    kinds,
-)
+from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT, SET, RegimeReading, RegimeRow, RegimeSample
 from gemmrepro.measure.derived import regime_cells
 from gemmrepro.measure.recording import CEILINGS, check_cells, check_manifest, close, mark, read_rows, refused
-from gemmrepro.measure.regimes import FILES, READINGS, RUN, SAMPLES, SUMMARY
+from gemmrepro.measure.regimes import FILES, READINGS, REGIMES, RUN, SAMPLES, SUMMARY, takes
 from gemmrepro.measure.rows import RegimePoint, Subject, by_point
 from gemmrepro.recordings.limits import check_limits
-from gemmrepro.recordings.samples import Form, read_table
-from gemmrepro.recordings.sweeps import ceilings_of, check_family, check_rates, mismatch, read_run
+from gemmrepro.recordings.sweeps import ceilings_of, check_family, check_rates, mismatch, read_run, read_table
 from gemmrepro.registry import card
 
 Rows = Sequence[Mapping[str, str]]
-
-
-def _form(table: type, empty: Sequence[str] = ()) -> Form:
-    by_kind = kinds(table)
-    texts, integers = ([name for name, kind in by_kind.items() if kind == wanted] for wanted in ("text", "integer"))
-    return Form(list(by_kind), texts, integers, empty)
+POINT = list(REGIME_POINT)
 
 
 _SENSORS = ("clock_mhz", "power_w", "temp_c", "throttle", "energy_j")
-_SAMPLES, _READINGS = _form(RegimeSample), _form(RegimeReading, _SENSORS)
 
 
 @dataclass(frozen=True)
@@ -70,8 +62,8 @@ def read_take(family: str, folder: Path, build: Path, synthetic: bool = False) -
     path = folder / SUMMARY
     rows = read_rows(path, REGIME_COLUMNS)
     check_cells(RegimeRow, rows, path)
-    raw_samples, samples = read_table(folder / SAMPLES, _SAMPLES)
-    raw_readings, readings = read_table(folder / READINGS, _READINGS)
+    raw_samples, samples = read_table(folder / SAMPLES, RegimeSample, ())
+    raw_readings, readings = read_table(folder / READINGS, RegimeReading, _SENSORS)
     _check_readings(readings.to_pandas(), folder / READINGS)
     try:
         found = by_point(samples.to_pandas(), readings.to_pandas())
@@ -92,19 +84,26 @@ def point_of(row: Mapping[str, str]) -> RegimePoint:
     return tuple(row[name] for name in REGIME_POINT)
 
 
+def read_takes(
+    family: str, recorded: Path, build: Path, synthetic: bool = False
+) -> tuple[list[RegimeRecording], dict[RegimePoint, int], list[dict[str, str]]]:
+    """All takes of `family` among a GPU's recordings, which of them counts for each point, and the rows that count."""
+    found = [read_take(family, folder, build, synthetic) for folder in takes(recorded, family)]
+    take_of = chosen(found)
+    return found, take_of, [row for i, take in enumerate(found) for row in take.rows if take_of[point_of(row)] == i]
+
+
 def chosen(found: Sequence[RegimeRecording]) -> dict[RegimePoint, int]:
     """The number of the take in `found` whose row of a point counts: the last one with a current row.
 
     The rows of that point in other takes are superseded.
     """
-    takes: dict[RegimePoint, int] = {}
-    statuses: dict[RegimePoint, str] = {}
-    for number, take in enumerate(found):
-        for row in take.rows:
-            point = point_of(row)
-            if (statuses.get(point), row["status"]) != ("current", "stale"):
-                takes[point], statuses[point] = number, row["status"]
-    return takes
+    rows = ((point_of(row), row["status"], number) for number, take in enumerate(found) for row in take.rows)
+    last: dict[RegimePoint, tuple[str, int]] = {}
+    for point, status, number in rows:
+        if (last.get(point, ("",))[0], status) != ("current", "stale"):
+            last[point] = status, number
+    return {point: number for point, (_, number) in last.items()}
 
 
 def _check_gpu(run: Mapping[str, Any], recorded: Path, path: Path) -> None:
@@ -130,7 +129,7 @@ def _check_rows(family: str, rows: Rows, found: Mapping[RegimePoint, Subject], p
     check_family(family, rows, path)
     seen: set[RegimePoint] = set()
     for number, row in enumerate(rows, 2):
-        place, point = f"line {number}", tuple(row[name] for name in REGIME_POINT)
+        place, point = f"line {number}", point_of(row)
         if point in seen:
             raise refused(path, place, f"it repeats {' '.join(point)}")
         if point not in found:
@@ -189,3 +188,109 @@ def _check_order(found: Mapping[RegimePoint, Subject], operations: Mapping[Regim
         whole = sorted(number for number, _ in blocks) == list(range(len(order))) and len(passes) % 2 == 0
         if not whole or any(each != passes[0][:: -1 if number % 2 else 1] for number, each in enumerate(passes)):
             raise refused(path, "", f"the blocks of {' '.join(members[1:])} are not in a balanced order")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Relative differences of medians in one regime.
+
+    Attributes:
+        rows: how many rows were compared.
+        middle, largest: the median of their differences, and the largest.
+        at: the row with the largest.
+    """
+
+    rows: int
+    middle: float
+    largest: float
+    at: str
+
+
+TakeRows = tuple[Mapping[str, Any], Sequence[Mapping[str, str]]]
+"""A take: its run.json, and the rows of its summary as text."""
+
+
+def rows_of(found: Iterable[TakeRows]) -> pd.DataFrame:
+    """The rows of takes.
+
+    Columns: those of REGIME_POINT, `card`, `us` (the median), `ratio`, and whether the row is `alike`: of the binary
+    that the last take with this row ran.
+    """
+    cells = [
+        {
+            **{name: row[name] for name in POINT},
+            "card": run["gpu"].get("card", ""),
+            "us": float(row["median_us"]),
+            "ratio": float(row["ratio"] or "nan"),
+            "build_key": row["build_key"],
+        }
+        for run, rows in found
+        for row in rows
+    ]
+    table = pd.DataFrame(cells, columns=[*POINT, "card", "us", "ratio", "build_key"])
+    table["alike"] = table["build_key"] == table.groupby(POINT)["build_key"].transform("last")
+    return table.drop(columns="build_key")
+
+
+def repeated(rows: pd.DataFrame, regime: str) -> Spread | None:
+    """How far takes on the same card are apart, a row's two most distant ones; None where no card has two.
+
+    Args:
+        rows: as `rows_of` gives them.
+    """
+    times = rows[rows["alike"] & (rows["regime"] == regime)].groupby([*POINT, "card"])["us"]
+    return _spread(_differences(times).groupby(POINT).max())
+
+
+def between_cards(rows: pd.DataFrame, regime: str) -> Spread | None:
+    """How far cards are apart, a row's two most distant ones; None with takes of one card.
+
+    Of kernels alone: a library chooses its algorithm anew in each take, and where candidates are close its rows differ
+    on one card, too (cuBLAS at 1024 by 11%).
+    """
+    kernels = rows[rows["alike"] & (rows["regime"] == regime) & (rows["toolkit"] != LIBRARY)]
+    return _spread(_differences(kernels.groupby([*POINT, "card"])["us"].agg(statistics.fmean).groupby(POINT)))
+
+
+def _differences(times: Any) -> pd.Series:
+    """How far the times of each group are apart that has at least two."""
+    return (times.max() / times.min() - 1)[times.count() > 1]
+
+
+def _spread(apart: pd.Series) -> Spread | None:
+    if apart.empty:
+        return None
+    return Spread(len(apart), statistics.median(apart), float(apart.max()), " ".join(apart.idxmax()))
+
+
+def by_card(rows: pd.DataFrame) -> dict[str, Any]:
+    """Every row that several cards have, with the mean time and ratio of each card's takes, None where a card has none.
+
+    {} where no two cards have a row in common.
+    """
+    cards, shared = list(rows["card"].unique()), []
+
+    def means(parts: Mapping[str, pd.DataFrame], column: str) -> list[float | None]:
+        values = [list(parts[card][column].dropna()) if card in parts else [] for card in cards]
+        return [statistics.fmean(own) if own else None for own in values]
+
+    for point, group in rows[rows["alike"]].groupby(POINT, sort=False):
+        parts: dict[str, pd.DataFrame] = {str(card): part for card, part in group.groupby("card")}
+        if len(parts) > 1:
+            cells = dict(zip(POINT, point, strict=True))
+            shared.append({"point": cells, "times_us": means(parts, "us"), "ratios": means(parts, "ratio")})
+    return {"cards": cards, "rows": shared} if shared else {}
+
+
+def agreement(found: Sequence[TakeRows]) -> dict[str, Any]:
+    """How far takes agree, as run.json has it: their number, that of cards, spreads by regime, and `by_card`."""
+    rows = rows_of(found)
+    spreads = {
+        regime: {
+            name: None if spread is None else asdict(spread)
+            for name, spread in (("repeated", repeated(rows, regime)), ("between_cards", between_cards(rows, regime)))
+        }
+        for regime in REGIMES
+    }
+    cards = {run["gpu"].get("card", "") for run, _ in found}
+    return {"takes": len(found), "cards": len(cards), "spread": spreads, "by_card": by_card(rows)}

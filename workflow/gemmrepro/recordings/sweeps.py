@@ -1,6 +1,7 @@
 """A family's recorded sweep, read and checked: cells, points, samples, what follows from them, limits, verdicts.
 
-Nothing in it is believed that can be computed: every median, interval, ratio, count and rate is computed again.
+Nothing in it is believed that can be computed: every median, interval, ratio, count and rate is computed again. The
+samples of a point stand together, in order, in rounds, finite, and in pairs with those of its baseline.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from gemmrepro import operands, registry
-from gemmrepro.core.names import LIBRARY, METRICS
+from gemmrepro.core.names import LIBRARY, METRICS, RESTORE
+from gemmrepro.errors import UserError
 from gemmrepro.measure import derived
-from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS, CounterRow
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Sample, kinds
 from gemmrepro.measure.plan import Settings, plan_points
 from gemmrepro.measure.recording import (
     CEILINGS,
@@ -40,9 +44,7 @@ from gemmrepro.measure.recording import (
     refused,
 )
 from gemmrepro.operations import Shape
-from gemmrepro.recordings.gates import check_gates
-from gemmrepro.recordings.limits import Ceilings, check_limits
-from gemmrepro.recordings.samples import PointSamples, read_samples
+from gemmrepro.recordings.limits import Ceilings, check_gates, check_limits
 from gemmrepro.registry import card
 
 Rows = Sequence[Mapping[str, str]]
@@ -239,3 +241,123 @@ def check_counters(counted: Rows, rows: Rows, path: Path) -> None:
         key = keys.get((row["kernel"], row["toolkit"]), row["build_key"])
         if row["status"] != "stale" and row["build_key"] != key:
             raise refused(path, place, f"its build key is {row['build_key']}, and that of the times {key}")
+
+
+MOST_BYTES = 1 << 30
+"""The most memory that a file of samples may unfold into; the largest recorded one takes 8 MB."""
+
+
+@dataclass(frozen=True)
+class PointSamples:
+    """One point's samples in µs, one array a round; `baseline` has those paired with `times`, or None."""
+
+    build_key: str
+    times: list[np.ndarray]
+    baseline: list[np.ndarray] | None
+
+
+def read_samples(path: Path) -> tuple[bytes, dict[tuple[str, ...], PointSamples]]:
+    """The bytes of a file of samples, and its samples by point (the cells of POINT as text).
+
+    Raises:
+        UserError: the file is missing, is no Parquet, has other columns or types, would unfold into over MOST_BYTES,
+            or does not hold every point's samples together and in order, each a positive finite time.
+    """
+    raw, table = read_table(path)
+    columns = {name: table.column(name).combine_chunks() for name in SAMPLE_COLUMNS}
+    count = table.num_rows
+    if not count:
+        return raw, {}
+    for name, column in columns.items():
+        if column.null_count and name not in ("d", "baseline_us"):
+            raise refused(path, "", f"samples have no {name}")
+    codes = np.empty((count, len(POINT) + 1), dtype=np.int64)
+    for place, name in enumerate((*POINT, "build_key")):
+        text = kinds(Sample)[name] == "text"
+        cells = columns[name].dictionary_encode().indices if text else columns[name].fill_null(-1)
+        codes[:, place] = cells.to_numpy(zero_copy_only=False)
+    numbers = [columns[name].to_numpy(zero_copy_only=False) for name in ("round", "index", "time_us", "baseline_us")]
+    starts = np.flatnonzero(np.r_[True, (codes[1:] != codes[:-1]).any(axis=1)])
+    found: dict[tuple[str, ...], PointSamples] = {}
+    for start, end in zip(starts, np.r_[starts[1:], count], strict=True):
+        cells = tuple(_text(columns[name][int(start)].as_py()) for name in POINT)
+        if cells in found:
+            raise refused(path, "", f"the samples of {' '.join(filter(None, cells))} are in several places")
+        part = slice(int(start), int(end))
+        try:
+            split = _split(*(each[part] for each in numbers))
+        except ValueError as error:
+            raise refused(path, "", f"of {' '.join(filter(None, cells))} {error}") from None
+        found[cells] = PointSamples(columns["build_key"][int(start)].as_py(), *split)
+    return raw, found
+
+
+def read_table(path: Path, table: type = Sample, empty: Sequence[str] = ("d", "baseline_us")) -> tuple[bytes, Any]:
+    """The bytes of a file of samples, and its table. Raises UserError as `read_samples` does of the file as a whole.
+
+    Args:
+        table: declares the columns.
+        empty: columns that may have no value at all, and hence no type of their own.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        raw = path.read_bytes()
+        file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(raw))
+        meta = file.metadata
+        unfolded = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
+        if max(unfolded, 8 * len(kinds(table)) * meta.num_rows) > MOST_BYTES:
+            raise refused(path, "", f"it would unfold into more than {MOST_BYTES >> 20} MB")
+        if file.schema_arrow.names != list(kinds(table)):
+            names = ", ".join(file.schema_arrow.names)
+            raise UserError(f"the recording {path} has the columns {names}; {RESTORE}.")
+        found = file.read()
+    except FileNotFoundError:
+        raise UserError(f"the recording {path} is missing; {RESTORE}.") from None
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowException, OSError) as error:
+        raise UserError(f"the recording {path} is corrupt ({error}); {RESTORE}.") from None
+    return raw, _cast(path, found, table, empty) if found.num_rows else found
+
+
+def _cast(path: Path, found: Any, table: type, empty: Sequence[str]) -> Any:
+    """The table with its columns' exact types. Raises UserError where a column holds something else."""
+    import pyarrow
+    from pyarrow import types
+
+    exact = {
+        "text": (pyarrow.string(), lambda kind: types.is_string(kind) or types.is_large_string(kind)),
+        "integer": (pyarrow.int64(), types.is_integer),
+        "number": (pyarrow.float64(), types.is_floating),
+    }
+    fields = []
+    for (name, declared), kind in zip(kinds(table).items(), found.schema.types, strict=True):
+        target, fits = exact[declared]
+        if not fits(kind) and not (name in empty and found.column(name).null_count == found.num_rows):
+            raise refused(path, "", f"{name} holds {kind}")
+        fields.append(pyarrow.field(name, target))
+    return found.cast(pyarrow.schema(fields))
+
+
+def _text(cell: Any) -> str:
+    return "" if cell is None else str(cell)
+
+
+def _split(
+    rounds: np.ndarray, index: np.ndarray, times: np.ndarray, baseline: np.ndarray
+) -> tuple[list[np.ndarray], list[np.ndarray] | None]:
+    """A point's times and its baseline's by round. Raises ValueError, saying what is wrong with them."""
+    if not (np.isfinite(times).all() and (times > 0).all()):
+        raise ValueError("a time is not positive and finite")
+    alone = np.isnan(baseline)
+    if alone.any() and not alone.all():
+        raise ValueError("some samples have no partner of the baseline's")
+    if not alone.any() and not (np.isfinite(baseline).all() and (baseline > 0).all()):
+        raise ValueError("a baseline's time is not positive and finite")
+    cuts = np.flatnonzero(np.r_[True, rounds[1:] != rounds[:-1]])
+    if (rounds < 0).any() or (np.diff(rounds[cuts]) <= 0).any():
+        raise ValueError("the rounds are not in order")
+    ends = np.r_[cuts[1:], len(rounds)]
+    if any((index[start:end] != np.arange(end - start)).any() for start, end in zip(cuts, ends, strict=True)):
+        raise ValueError("the samples of a round are not counted from 0, each once")
+    return np.split(times, cuts[1:]), None if alone.any() else np.split(baseline, cuts[1:])

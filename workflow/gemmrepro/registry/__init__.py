@@ -11,21 +11,44 @@ package, so that the workflow can read the registry while it plans jobs.
 from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.operations import LAYOUTS, Problem, Shape
 from gemmrepro.registry import card
-from gemmrepro.registry.compilers import COMPILERS, CompilerTraits
-from gemmrepro.registry.families import FIGURES, Family, family, family_names, kernel, kernels
-from gemmrepro.registry.groups import Accepts, Call, Code, Compute, Platform, Story, Timing
-from gemmrepro.registry.launches import Buffer, Launch, LibraryStep, Run, Step, Steps, TensorMap, Variant
-from gemmrepro.registry.promises import Expect, Promises, Refusal
-from gemmrepro.registry.records import LARGE_SHAPE, USUAL_SHAPES, Kernel, parameters, targets
-from gemmrepro.registry.tuning import (
+from gemmrepro.registry.families import (
+    FIGURES,
     TUNE_AGAIN,
+    Family,
     Tunable,
     candidates_path,
+    family,
+    family_names,
+    kernel,
+    kernels,
     tunable,
     tunables,
     tuned,
     winners_path,
 )
+from gemmrepro.registry.groups import (
+    COMPILERS,
+    Accepts,
+    Buffer,
+    Call,
+    Code,
+    CompilerTraits,
+    Compute,
+    Expect,
+    Launch,
+    LibraryStep,
+    Platform,
+    Promises,
+    Refusal,
+    Run,
+    Step,
+    Steps,
+    Story,
+    TensorMap,
+    Timing,
+    Variant,
+)
+from gemmrepro.registry.records import LARGE_SHAPE, USUAL_SHAPES, Kernel, parameters, targets
 
 __all__ = [
     "COMPILERS",

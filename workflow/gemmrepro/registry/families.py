@@ -1,17 +1,20 @@
-"""Looks up families and kernels under kernels/."""
+"""Looks up families, kernels and tuned constants under kernels/."""
 
 from __future__ import annotations
 
 import difflib
-import importlib.util
+import json
+import os
 import re
-import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from types import ModuleType
 
 from gemmrepro.core import paths
+from gemmrepro.core.files import load_module
 from gemmrepro.errors import UserError
 from gemmrepro.registry.records import Kernel
 
@@ -29,7 +32,7 @@ class Family:
     Attributes:
         name: the folder's name under kernels/.
         title: the heading of its chapter.
-        article: the article's name in published.csv; None for a family without one.
+        article: the article's folder in articles/; None for a family without one.
         summary: one sentence on what is computed, and how.
         figures: names of the figures of its measurements, in order; see FIGURES.
         main_dtype: input type of its main ladder; by default that of its first GEMM with a baseline.
@@ -61,13 +64,7 @@ def family_module(name: str) -> ModuleType:
 @cache
 def _loaded(path: Path) -> ModuleType:
     """The module at `path`, loaded once per path, so that tests can substitute other families."""
-    spec = importlib.util.spec_from_file_location(f"gemmrepro_family_{path.parent.name}", path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path} is not a Python module.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load_module(f"gemmrepro_family_{path.parent.name}", path)
 
 
 def family(name: str) -> Family:
@@ -90,3 +87,93 @@ def kernel(kernel_id: str) -> Kernel:
     known = [candidate.id for candidate in kernels()]
     near = difflib.get_close_matches(kernel_id, known, n=3, cutoff=0.4) or known
     raise UserError(f"there is no kernel '{' '.join(kernel_id.split())}'; did you mean {', '.join(near)}?")
+
+
+@dataclass(frozen=True)
+class Tunable:
+    """A rung whose constants can be tuned.
+
+    Attributes:
+        id: the id of the kernel with the best constants (``ladder.warptile_tuned``).
+        space: values to try, by constant.
+        allowed: whether a combination can be compiled and launched.
+        make: the kernel with given constants.
+        sizes: sizes to time it at, instead of the configuration's.
+    """
+
+    id: str
+    space: Mapping[str, tuple[int, ...]]
+    allowed: Callable[[Mapping[str, int]], bool]
+    make: Callable[[Mapping[str, int]], Kernel]
+    sizes: tuple[int, ...] = ()
+
+    def candidates(self) -> Iterator[dict[str, int]]:
+        """Every allowed combination, in the order of the space."""
+        for values in product(*self.space.values()):
+            params = dict(zip(self.space, values, strict=True))
+            if self.allowed(params):
+                yield params
+
+    def holds(self, params: Mapping[str, int]) -> bool:
+        """Whether `params` is one of the candidates."""
+        return (
+            set(params) == set(self.space)
+            and all(params[name] in values for name, values in self.space.items())
+            and self.allowed(params)
+        )
+
+
+def winners_path(family_name: str, gpu: str | None = None) -> Path:
+    """The file of a family's tuned constants for `gpu`.
+
+    Without `gpu`, the file that kernels are built with: that of the GPU in the environment variable GEMMREPRO_TUNED
+    (`tuned_gpu` of the configuration), by default an H200.
+    """
+    return paths.KERNELS_DIR / family_name / "tuned" / f"{gpu or os.environ.get('GEMMREPRO_TUNED', 'h200')}.json"
+
+
+def candidates_path(tunable_id: str, gpu: str | None = None) -> Path:
+    """The table of all candidates of a search, in a folder next to the winners."""
+    winners = winners_path(tunable_id.split(".", 1)[0], gpu)
+    return winners.with_suffix("") / f"{tunable_id.split('.', 1)[1]}.csv"
+
+
+TUNE_AGAIN = "run snakemake --config tuned_gpu=none tune on that GPU"
+
+
+def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
+    """The kernel with the tuned constants, or nothing if it was never tuned for this GPU.
+
+    Raises:
+        UserError: the file of winners is corrupt, or has constants outside the tunable's space.
+    """
+    path = winners_path(tunable.id.split(".", 1)[0])
+    if not path.is_file():
+        return ()
+    try:
+        winner = json.loads(path.read_text()).get(tunable.id)
+        params = None if winner is None else dict(winner["params"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is corrupt ({error}); restore it, or {TUNE_AGAIN}.") from None
+    if params is None:
+        return ()
+    if not tunable.holds(params):
+        raise UserError(f"{path} gives {tunable.id} constants outside its space ({params}); {TUNE_AGAIN}.")
+    # In the order of the space, since the order of definitions is part of the build key.
+    kernel = tunable.make({name: params[name] for name in tunable.space})
+    return (kernel.with_platform(chosen_for=winner.get("target", "")),)
+
+
+def tunables(family_name: str | None = None) -> tuple[Tunable, ...]:
+    """The tunable kernels of a family, or of all families."""
+    names = family_names() if family_name is None else (family_name,)
+    return tuple(candidate for name in names for candidate in getattr(family_module(name), "TUNABLES", ()))
+
+
+def tunable(kernel_id: str) -> Tunable:
+    """The tunable called `kernel_id`. Raises UserError if there is none."""
+    for candidate in tunables():
+        if candidate.id == kernel_id:
+            return candidate
+    known = ", ".join(candidate.id for candidate in tunables()) or "none"
+    raise UserError(f"'{kernel_id}' cannot be tuned; tunable kernels: {known}.")

@@ -1,13 +1,15 @@
-"""The groups of fields of a kernel's record, except promises and launches."""
+"""The groups of fields of a kernel's record, and traits of compilers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
 
+from gemmrepro.core.architectures import is_among
 from gemmrepro.core.names import TOOLKITS
 from gemmrepro.operations import Problem, Shape, counts
-from gemmrepro.registry.launches import TensorMap
 
 UNSTATED = ""
 """The baseline of a record that states none, which is an error."""
@@ -157,7 +159,7 @@ class Story:
 
     Attributes:
         article: the article that contains this rung; None for a rung beyond it.
-        published_system: the article's name for it, a system in published.csv.
+        published_system: the article's name for it, a system in its numbers.csv.
         idea: the rung's new idea, one sentence.
         evidence: hardware counters that explain its gain over the previous rung.
         expected: what was expected of it before it was measured, where its source does not say so.
@@ -170,3 +172,236 @@ class Story:
     evidence: tuple[str, ...] = ()
     expected: str = ""
     gain_over: str = ""
+
+
+@dataclass(frozen=True)
+class Expect:
+    """One statement about a kernel's machine code: how often a SASS opcode occurs.
+
+    Attributes:
+        opcode: a regular expression for a whole opcode with its modifiers (``LDG\\.E\\.128(\\..*)?``).
+        why: the idea that the opcode shows, one sentence.
+        least, most: inclusive bounds on the count in the entry point's code; None means no upper bound.
+        archs: architectures (``90``) to which it applies; by default all that the kernel is compiled for.
+    """
+
+    opcode: str
+    why: str
+    least: int = 1
+    most: int | None = None
+    archs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Architectures for which the compiler must refuse a source.
+
+    The build leaves them out after the refusal; the static gate fails once the compiler accepts the source.
+
+    Attributes:
+        archs: the architectures (``80``).
+        message: a regular expression that the compiler's message must contain.
+        why: the reason, one sentence.
+    """
+
+    archs: tuple[str, ...]
+    message: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Promises:
+    """What the static and the numerical gate check.
+
+    Attributes:
+        expects: opcodes of the machine code; they apply to every variant of a kernel.
+        spills: targets on which the kernel must spill registers, of one toolkit (``cuda13:80``) or of each (``80``); on
+            all others it must not.
+        refusals: targets that the compiler must refuse (cuTile only).
+        error: a bound on the error of each element of AB by the scheme's design, in addition to the rounding of an
+            ordinary sum; |alpha| scales it. It takes A[m,k] and B[k,n] in float64 and their array module, and returns
+            an array that broadcasts to [m,n].
+        error_copies: memory that `error` needs, in multiples of the bytes of A, B and C together.
+        spoils: whether an Inf or NaN in A or B turns the whole affected row or column of C into NaN; `error` is not
+            applied there.
+        gate_shapes: additional shapes for the numerical gate, on which the kernel takes paths that smaller ones do not;
+            a `PerCard` where they depend on the card.
+    """
+
+    expects: tuple[Expect, ...] = ()
+    spills: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    error: Callable[[Any, Any, Any], Any] | None = None
+    error_copies: int = 1
+    spoils: bool = False
+    gate_shapes: Sequence[Shape] = ()
+
+    def refuses(self, arch: str) -> tuple[Refusal, ...]:
+        """The refusals that hold for `arch` ("80", "sm_80"); also for one that no record names (`is_among`)."""
+        return tuple(refusal for refusal in self.refusals if is_among(arch, refusal.archs))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Grid (blocks), block (threads) and cluster (blocks) of one launch.
+
+    Attributes:
+        shared_bytes: dynamic shared memory per block.
+        early: whether it may begin before the kernel before it on the stream has ended (programmatic dependent launch).
+            Such a kernel waits by ``griddepcontrol.wait`` before it reads what another wrote, or writes what one reads.
+    """
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int] | None = None
+    shared_bytes: int = 0
+    early: bool = False
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """The TMA descriptor of one operand.
+
+    Attributes:
+        box: (rows, columns) of a tile, in elements of the matrix as stored.
+        swizzle: the span in bytes within which 16-byte chunks are permuted in shared memory: 0 (none), 32, 64 or 128.
+            A row of a swizzled tile must not be wider.
+    """
+
+    box: tuple[int, int]
+    swizzle: int = 128
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of several entry points, each for some shapes: the fields that differ from the kernel's record."""
+
+    entry: str
+    launch: Callable[[Shape], Launch]
+    params: Mapping[str, int] = field(default_factory=dict)
+    tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
+    expects: tuple[Expect, ...] = ()
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """An array beside A, B and C: what one launch hands on to the next, or the blocks of one launch to each other.
+
+    Two launches that may run at the same time need arrays of their own.
+
+    Attributes:
+        dtype: its element type.
+        lengths: its dimensions for a shape; the last one is contiguous.
+        multiples: a divisor of each dimension on every shape that the kernel takes; by default 1.
+        zeroed: whether it is zero before the first run; every run must leave it so. Other arrays are undefined.
+    """
+
+    dtype: str
+    lengths: Callable[[Shape], tuple[int, ...]]
+    multiples: tuple[int, ...] = ()
+    zeroed: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch of a run of several.
+
+    Attributes:
+        entry: its entry point.
+        launch: grid, block and shared memory for a shape.
+        arguments: as in `Call.arguments`; also arrays of the workspace by name, an int for itself (int32), and
+            ``n=4096`` for another value of n's type.
+        function: the function of a cuTile source if its name is not `entry`: one function that is launched on arrays
+            with different guarantees is compiled to two entry points.
+        params, defines: as in `Code`; if empty, the kernel's.
+        tensor_maps: as in `Call`; if empty and this is the kernel's main entry point, the kernel's.
+        expects, spills: as in `Promises`, for this entry point; if empty and this is the main one, the kernel's.
+    """
+
+    entry: str
+    launch: Callable[[Shape], Launch]
+    arguments: tuple[str | int, ...]
+    function: str = ""
+    params: Mapping[str, int] = field(default_factory=dict)
+    defines: Mapping[str, str] = field(default_factory=dict)
+    tensor_maps: Mapping[str, TensorMap] = field(default_factory=dict)
+    expects: tuple[Expect, ...] = ()
+    spills: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LibraryStep:
+    """A step that calls cuBLAS: several products of one shape on arrays of the workspace, in sequence.
+
+    Attributes:
+        problem: operation, types and layout of each product.
+        shape: the shape of one product, for a shape of the kernel.
+        arrays: names of A, B and C in the workspace.
+        strides: elements between consecutive products' A, B and C.
+        count: number of products.
+    """
+
+    problem: Problem
+    shape: Callable[[Shape], Shape]
+    arrays: tuple[str, str, str]
+    strides: Callable[[Shape], tuple[int, int, int]]
+    count: int
+
+
+Steps = tuple[Step | LibraryStep, ...]
+"""The steps of a run, in order."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is not just one launch; empty for most kernels.
+
+    Attributes:
+        variants: entry points for different shapes. Each must pass the gates; the record's own entry point and tensor
+            maps are those of the first.
+        choose: the variant that runs a shape.
+        steps: several launches in order, or a function from a shape to them. The function may omit steps, but each
+            must occur on one of `USUAL_SHAPES`. The record itself describes the main one, its `Code.entry`.
+        workspace: arrays beside A, B and C, by name; see `Buffer`.
+        program: a host program that decides between launches; its argument is a `gpu.loaded.Launches`.
+    """
+
+    variants: tuple[Variant, ...] = ()
+    choose: Callable[[Shape], Variant] | None = None
+    steps: Steps | Callable[[Shape], Steps] = ()
+    workspace: Mapping[str, Buffer] = field(default_factory=dict)
+    program: Callable[[Any], None] | None = None
+
+
+@dataclass(frozen=True)
+class CompilerTraits:
+    """How records differ between compilers.
+
+    Attributes:
+        takes: optional fields of a record that this compiler supports.
+        reads_record: whether types, arguments and blocks come from the record; otherwise the source states them.
+        chooses_block: whether the compiler chooses the block size and its code requests shared memory itself, so that
+            the record's launch states neither.
+        just_in_time: whether it can also compile at launch, for the arrays that are passed.
+    """
+
+    takes: frozenset[str] = frozenset()
+    reads_record: bool = True
+    chooses_block: bool = False
+    just_in_time: bool = False
+
+    def misplaced(self, optional: Mapping[str, object]) -> Iterator[str]:
+        """Names of the non-empty fields in `optional` that this compiler does not support."""
+        return (name for name, value in optional.items() if value and name not in self.takes)
+
+
+COMPILERS: Mapping[str, CompilerTraits] = MappingProxyType(
+    {
+        "nvcc": CompilerTraits(
+            takes=frozenset({"defines", "flags", "packages", "ptx", "tensor_maps"}), reads_record=False
+        ),
+        "cute_dsl": CompilerTraits(takes=frozenset({"tensor_maps"})),
+        "cutile": CompilerTraits(takes=frozenset({"defines", "refusals"}), chooses_block=True, just_in_time=True),
+    }
+)
+"""Compilers of CUDA C++, CuTe's Python DSL and cuTile Python, by the name in a record."""

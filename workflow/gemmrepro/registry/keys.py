@@ -22,7 +22,7 @@ from gemmrepro.registry.callables import described
 from gemmrepro.registry.card import ANOTHER, REFERENCE, PerCard, of
 from gemmrepro.registry.families import family as family_record
 from gemmrepro.registry.families import kernels
-from gemmrepro.registry.launches import LibraryStep, Step
+from gemmrepro.registry.groups import LibraryStep, Step
 from gemmrepro.registry.records import USUAL_SHAPES, Kernel
 
 PROSE = frozenset({"idea", "evidence"})

@@ -13,10 +13,25 @@ from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Problem, Shape, operation
 from gemmrepro.registry.card import ANOTHER, REFERENCE, of
-from gemmrepro.registry.compilers import COMPILERS, CompilerTraits
-from gemmrepro.registry.groups import UNSTATED, Accepts, Call, Code, Compute, Platform, Story, Timing
-from gemmrepro.registry.launches import Launch, LibraryStep, Run, Step, Steps, Variant
-from gemmrepro.registry.promises import Promises
+from gemmrepro.registry.groups import (
+    COMPILERS,
+    UNSTATED,
+    Accepts,
+    Call,
+    Code,
+    CompilerTraits,
+    Compute,
+    Launch,
+    LibraryStep,
+    Platform,
+    Promises,
+    Run,
+    Step,
+    Steps,
+    Story,
+    Timing,
+    Variant,
+)
 
 USUAL_SHAPES = (Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape(1024, 2048, 512))
 """Representative shapes on which launches are evaluated, for keys and checks."""

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro.build.compile import compile_one, wanted_archs
-from gemmrepro.build.compilers import compiler
-from gemmrepro.build.key import build_key
+from gemmrepro.build.key import build_key, compiler
 from gemmrepro.build.sass import allocated_registers
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.files import read_json, write_atomic, write_json
