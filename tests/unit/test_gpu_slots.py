@@ -115,15 +115,6 @@ def test_a_measurement_that_goes_on_waits_for_its_own_card(visible, third, claim
     assert card(again) == third
 
 
-def test_two_stages_with_the_one_gpu_that_the_scheduler_gave_take_turns(claims):
-    first = claims.start(CUDA_VISIBLE_DEVICES="2")
-    assert card(first) == "2"
-    second = claims.start(CUDA_VISIBLE_DEVICES="2")
-    assert "waiting for the GPU" in second.stderr.readline()
-    first.communicate("end\n")
-    assert card(second) == "2"
-
-
 def test_the_same_number_may_be_another_gpu_in_another_job(claims):
     """Schedulers that hide the other GPUs number each job's own from 0."""
     hidden = CLAIM.replace('"abc"', "sys.argv[1]")
