@@ -1,7 +1,8 @@
-"""One version number, and packages that an installation finds."""
+"""One version number, packages that an installation finds, locks, and files that other programs read."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import tomllib
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support import ROOT
+from support import ROOT, call
 
 import gemmrepro
 
@@ -73,3 +74,19 @@ def test_a_package_that_is_not_the_locked_one_is_refused(
 def test_locks_choose_by_minor_version_of_python(lock: Path) -> None:
     """Ubuntu 22.04 has Python 3.11.0rc1, which for its pip is neither older than 3.12 nor 3.12."""
     assert "python_full_version" not in lock.read_text()
+
+
+@pytest.mark.parametrize(
+    ("schema", "file"), [("github-workflows", ".github/workflows/ci.yaml"), ("citation-file-format", "CITATION.cff")]
+)
+def test_a_file_fits_its_schema(schema: str, file: str, validators: Path) -> None:
+    checked = call([str(validators / "check-jsonschema"), "--builtin-schema", f"vendor.{schema}", file])
+    assert checked.returncode == 0, checked.stdout
+
+
+def test_the_workflow_file_runs_what_ci_runs() -> None:
+    steps = yaml.safe_load((ROOT / ".github/workflows/ci.yaml").read_text())["jobs"]["test"]["steps"]
+    assert all(re.search("@[0-9a-f]{40}$", step["uses"]) for step in steps if "uses" in step), "a tag can be moved"
+    commands = [step["run"] for step in steps if "run" in step]
+    assert commands == ["sudo .ci/run"]
+    assert os.access(ROOT / ".ci/run", os.X_OK)
