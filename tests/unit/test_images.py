@@ -221,6 +221,11 @@ class TestRuntime:
         with pytest.raises(UserError, match=says):
             containers.use_apptainer(installed(singularity="singularity 3.4.1"))
 
+    def test_an_ordinary_user_without_fuse_is_warned(self, installed, monkeypatch, capsys):
+        monkeypatch.setattr(containers, "fuse_hint", lambda: " Open /dev/fuse.")
+        containers.use_apptainer(installed(apptainer="apptainer 1.4.5"))
+        assert capsys.readouterr().err == "gemmrepro: images may fail to start here. Open /dev/fuse.\n"
+
     def test_the_one_that_was_asked_for_comes_first_or_its_absence_is_said(self, installed, monkeypatch, capsys):
         environ = installed(apptainer="apptainer 1.3.0", private="apptainer 1.4.5") | {"GEMMREPRO_APPTAINER": "newest"}
         monkeypatch.setenv("GEMMREPRO_APPTAINER", "newest")

@@ -72,17 +72,6 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU driver")
-def test_a_machine_without_a_gpu_plans_for_the_one_that_the_configuration_names(tree: Path, tmp_path: Path) -> None:
-    file = tmp_path / "cluster.yaml"
-    file.write_text("gpu: {name: NVIDIA B200, capability: 100}\n")
-    plan = snakemake("--dry-run", "sweep", "--printshellcmds", "--configfile", str(file), folder=tree)
-    assert plan.returncode == 0, plan.stdout
-    assert "gate_numeric" in plan.stdout
-    assert "Measuring ladder: measure.sweep " in plan.stdout
-    assert re.search(r"ladder\.naive=[0-9,]*100\b.* --toolkit cuda13", plan.stdout)
-
-
-@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU driver")
 def test_the_default_live_run_plans_what_its_minutes_are_added_up_from(tree: Path, tmp_path: Path) -> None:
     """docs/running.md, "A live run": which jobs there are, what is judged on the GPU, what runs in one process."""
     file = tmp_path / "h200.yaml"
@@ -148,35 +137,6 @@ def test_images_see_the_library_alone_and_no_settings_of_the_users(tmp_path: Pat
     assert given["APPTAINERENV_PYTHONPATH"] == given["SINGULARITYENV_PYTHONPATH"] == library
     assert not {*dropped} & given.keys()
     assert listed.stdout.count("ignoring TORCHINDUCTOR_MAX_AUTOTUNE from the environment") == 1
-
-
-def test_an_ordinary_user_without_fuse_is_warned_before_any_job(tree: Path, tmp_path: Path) -> None:
-    """Made an ordinary user by namespaces, where a file that nobody may open lies over /dev/fuse, if there is one."""
-    runtime, closed = tmp_path / "bin/apptainer", tmp_path / "fuse"
-    runtime.parent.mkdir()
-    runtime.write_text("#!/bin/sh\necho apptainer version 1.4.5\n")  # which Snakemake asks for
-    runtime.chmod(0o755)
-    closed.touch(0o000)
-    close = '[ ! -e /dev/fuse ] || mount --bind "$0" /dev/fuse; exec unshare --user --map-user=1000 "$@"'
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-euc", close, str(closed)]
-    if call([*command, "true"]).returncode:
-        pytest.skip("user namespaces are denied")
-    path = f"{runtime.parent}{os.pathsep}{os.environ['PATH']}"
-    plan = [
-        "snakemake",
-        "--dry-run",
-        "--cores",
-        "1",
-        "--config",
-        "measure=recorded",
-        "--",
-        "results/gates/ladder.smem.json",
-    ]
-    warned = call([*command, *plan[:2], "--use-singularity", *plan[2:]], tree, PATH=path)
-    assert warned.returncode == 0, warned.stdout
-    assert "mounts images through /dev/fuse, which you may not open here" in warned.stdout
-    without = call([*command, *plan], tree, PATH=path)
-    assert without.returncode == 0 and "/dev/fuse" not in without.stdout, without.stdout
 
 
 def test_experiments_compute_on_every_core_of_the_host(tmp_path: Path) -> None:

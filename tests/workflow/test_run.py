@@ -208,32 +208,6 @@ def test_a_kernel_that_does_not_compile_gets_the_compilers_words(finished: Path)
     assert (finished / "results/build/cuda12/ladder.coalesced.fatbin").is_file()
 
 
-def test_a_damaged_build_in_the_cache_is_compiled_again(finished: Path) -> None:
-    entries = [path for path in (finished / "resources/cache/build").rglob("*") if path.is_file()]
-    assert entries
-    for path in entries:
-        data = path.read_bytes()
-        path.unlink()  # it is linked to the one beside the images
-        path.write_bytes(data[:-1])
-    binary = finished / "results/build/cuda13/ladder.naive.fatbin"
-    before = binary.read_bytes()
-    binary.unlink()
-    run = snakemake("--use-singularity", "results/build/cuda13/ladder.naive.fatbin", folder=finished)
-    assert run.returncode == 0, run.stdout[-4000:]
-    assert re.search(r"^ladder\.naive .* \d\.\d s$", run.stdout, re.M)
-    assert binary.read_bytes() == before
-
-
-def test_a_corrupt_recording_ends_with_one_error_and_keeps_the_rest(finished: Path) -> None:
-    recording = finished / "reports/recorded/h200/ladder/samples.parquet"
-    recording.write_bytes(recording.read_bytes()[:1000])
-    run = snakemake("--use-singularity", folder=finished)
-    assert run.returncode != 0
-    assert re.search(r"gemmrepro: .*samples\.parquet", run.stdout)
-    assert "Traceback (most recent call last)" not in run.stdout
-    assert (finished / "results/build/cuda13/ladder.naive.fatbin").is_file()
-
-
 def test_recordings_of_another_gpu_are_judged_by_themselves(finished: Path) -> None:
     families, other = ("ladder", "ceilings"), finished / "reports/recorded/other"
     for family in families:
