@@ -29,7 +29,6 @@ from synthetic import LEVELS, hot_loop, write_build
 from gemmrepro import experiments, operands, registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
-from gemmrepro.figures import catalogue
 from gemmrepro.figures import stage as figures_stage
 from gemmrepro.gpu.cublas import Trials
 from gemmrepro.gpu.device import Gpu
@@ -377,13 +376,13 @@ class CardWorld:
     def report(self, monkeypatch: pytest.MonkeyPatch, narrow: bool) -> Path:
         """The report's folder, with all figures; their pictures for narrow pages are drawn only if `narrow`."""
         if not narrow:
-            svg_of, kept = catalogue.svg_of, [""]
+            svg_of, kept = figures_stage.svg_of, [""]
 
-            def drawn(drawing: catalogue.Drawing, page: catalogue.Page = catalogue.WIDE) -> str:
-                kept[0] = svg_of(drawing, page) if page is catalogue.WIDE else kept[0]
+            def drawn(drawing: figures_stage.Drawing, page: figures_stage.Page = figures_stage.WIDE) -> str:
+                kept[0] = svg_of(drawing, page) if page is figures_stage.WIDE else kept[0]
                 return kept[0]
 
-            monkeypatch.setattr(catalogue, "svg_of", drawn)
+            monkeypatch.setattr(figures_stage, "svg_of", drawn)
         own = {name: str(self.root / name) for name in ("measure", "experiments", "regimes", "figures")}
         for family in self.plan.figures():
             words = ["--family", family, "--measure", own["measure"], "--experiments", own["experiments"]]
