@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from contextlib import nullcontext
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from gemmrepro import registry, timing
 from gemmrepro.build import cutile, cutile_export
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import device, dlpack, lock
+from gemmrepro.gpu import device, lock
 from gemmrepro.host.places import find_gpus
 from gemmrepro.measure import just_in_time
 from gemmrepro.measure.just_in_time import Verdict
@@ -99,7 +98,7 @@ def test_what_is_passed_is_what_the_binary_was_compiled_for(kernel):
             assert list(rest[spec["integers"] :]) == list(spec["constants"].values())
             assert all(isinstance(integer, int) for integer in rest)
             for array, (element, multiples) in zip(arrays, spec["arrays"], strict=True):
-                said = dlpack.tensor(array.__dlpack__())
+                said = just_in_time.tensor(array.__dlpack__())
                 assert (ELEMENTS[said.code, said.bits], said.ndim) == (element, len(multiples))
                 assert not any(said.shape[axis] % multiple for axis, multiple in enumerate(multiples))
 
@@ -115,6 +114,32 @@ ELEMENTS = {
     (12, 8): "float8_e5m2",
 }
 """Element types by code and bits, as dlpack.h numbers them."""
+
+
+@pytest.mark.parametrize("dtype", just_in_time.CODES)
+def test_only_the_type_changes(dtype):
+    array = np.arange(12, dtype=STORAGE[dtype]).reshape(3, 4)[:, :2]
+    capsule, plain = just_in_time.typed(array, dtype).__dlpack__(), array.__dlpack__()
+    said, before = just_in_time.tensor(capsule), just_in_time.tensor(plain)
+    assert (said.code, before.code) == (just_in_time.CODES[dtype], 1)
+    assert (said.data, said.bits, said.lanes) == (array.ctypes.data, 8 * array.itemsize, 1)
+    assert (said.ndim, said.shape[:2], said.strides[:2]) == (2, [3, 2], [4, 1])
+    assert just_in_time.typed(array, dtype).__dlpack_device__() == array.__dlpack_device__()
+    assert just_in_time.typed(array, "tf32") is array
+
+
+def test_another_library_reads_the_type_from_it(monkeypatch):
+    """NumPy knows fp16, and nothing of bfloat16."""
+    array = np.array([1.0, -2.5], np.float16)
+    with pytest.raises((BufferError, RuntimeError), match="dtype"):
+        np.from_dlpack(just_in_time.typed(array.view(np.uint16), "bf16"))
+    monkeypatch.setitem(just_in_time.CODES, "fp16", 2)
+    assert (np.from_dlpack(just_in_time.typed(array.view(np.uint16), "fp16")) == array).all()
+
+
+def test_an_array_with_another_capsule_is_refused():
+    with pytest.raises(ValueError, match="PyCapsule"):
+        just_in_time.tensor(np.zeros(1).__dlpack__(max_version=(1, 0)))
 
 
 def test_a_kernel_that_the_host_steers_is_skipped_with_the_reason(tmp_path):
@@ -148,8 +173,7 @@ def able(monkeypatch):
     monkeypatch.setattr(lock, "shared", nullcontext)
 
 
-@pytest.mark.parametrize("name", ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"])
-def test_the_compiler_is_shown_no_other_toolkit(able, monkeypatch, tmp_path, name):
+def test_the_compiler_is_shown_no_other_toolkit(able, monkeypatch, tmp_path, name="CUDA_HOME"):
     """It would take an older libNVVM from there, and fail without saying why."""
     monkeypatch.setenv(name, "/usr/local/cuda-12.0")
 
@@ -181,21 +205,16 @@ def test_one_kernels_error_is_its_verdict_and_the_others_go_on(able, monkeypatch
 
 
 def test_the_command_fails_where_the_two_ways_differ(monkeypatch, tmp_path, capsys):
-    verdicts, sizes = {"cutile.a": Verdict("passed", same_code=False)}, []
-    monkeypatch.setattr(just_in_time, "check_all", lambda kernels, build, size: sizes.append(size) or verdicts)
+    verdicts = {"cutile.a": Verdict("passed", same_code=False, speed=just_in_time.Speed(4096, 0.99, 0.98, 1.0))}
+    monkeypatch.setattr(just_in_time, "check_all", lambda *_: verdicts)
     out = tmp_path / "out.json"
     command = ["just_in_time", "--family", "cutile", "--out", "out.json"]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", command)
     assert just_in_time.main() == 0
-    assert json.loads(out.read_text()) == {"cutile.a": {"status": "passed", "reason": "", "same_code": False}}
-    assert capsys.readouterr().err.endswith("different machine code\n")
     speed = {"n": 4096, "ratio": 0.99, "low": 0.98, "high": 1.0}
-    verdicts["cutile.a"] = replace(verdicts["cutile.a"], speed=just_in_time.Speed(**speed))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", [*command, "--size", "4096"])
-    assert just_in_time.main() == 0 and sizes == [0, 4096]
-    assert json.loads(out.read_text())["cutile.a"]["speed"] == speed
+    written = {"status": "passed", "reason": "", "same_code": False, "speed": speed}
+    assert json.loads(out.read_text()) == {"cutile.a": written}
     assert "different machine code, 0.990 [0.980, 1.000] times as fast at 4096" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     verdicts["cutile.b"] = Verdict("failed", "they differ")
