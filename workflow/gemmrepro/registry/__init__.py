@@ -8,6 +8,7 @@ package, so that the workflow can read the registry while it plans jobs.
 - `keys`, `callables`: hashes of records, for the keys of measurements and for the workflow's rules.
 """
 
+from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import card
 from gemmrepro.registry.families import (
     FIGURES,
@@ -66,9 +67,11 @@ __all__ = [
     "Launch",
     "LibraryStep",
     "Platform",
+    "Problem",
     "Promises",
     "Refusal",
     "Run",
+    "Shape",
     "Step",
     "Steps",
     "Story",
