@@ -150,6 +150,8 @@ def test_figures_of_the_paper_show_what_the_rows_say(inputs, drawings):
     assert [over for _, over in paper.compared(inputs)] == pytest.approx([10 ** ((i - 30) / 15) for i in range(60)])
     assert len(drawings["paper/statements"].table) == 60
     assert drawings["paper/statements"].title == "Of 60 decided statements 20 hold on H200"
+    slices = [row for row in drawings["ozaki/naive"].table if row[""].startswith("Speed") and row["at"] == 1024]
+    assert slices and all(row["published, NVIDIA B200"] for row in slices), "over the FP64 that another article prints"
     regimes = {
         name.removeprefix("paper/regimes_") for name, each in drawings.items() if "regimes_" in name and each.table
     }
