@@ -124,12 +124,6 @@ def test_no_baseline_stands_beside_kernels_with_a_throughput_of_another_moment(r
             assert all("#row-" not in each.split("</th>", 1)[1] or "error of" in each for each in rows), heads
 
 
-def test_generated_sentences_say_something(report):
-    """T2."""
-    vain = {path.name: found for path in sorted(report.rglob("*.html")) if (found := prose.said_in_vain(path))}
-    assert vain == {}
-
-
 def test_the_paper_and_its_pages_read_easily(report):
     """T3: of the paper, of the claims' page and of every family's; tables and figures are left out."""
     assert sum(map(prose.words, prose.paragraphs(report / "index.html"))) <= 9_000

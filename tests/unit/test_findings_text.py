@@ -59,17 +59,6 @@ def test_each_number_of_the_documents_is_the_cell_that_its_row_names_as_the_repo
         assert all(re.search(rf"\b{re.escape(cell)}\b", text) for cell in cells), text
 
 
-def test_what_readme_says_is_a_finding_and_the_library_has_its_release() -> None:
-    found = {each for _, references in documented("docs/limits-and-findings.md") for each in references}
-    assert {each for _, references in documented("README.md") for each in references} <= found
-    libraries = [load(RECORDED, path.parent.name).run.get("libraries") or {} for path in FILES]
-    releases = {each["cuBLAS"] for each in libraries if "cuBLAS" in each}
-    for path in (paths.ROOT / "README.md", paths.ROOT / "docs/limits-and-findings.md", *FILES):
-        text = path.read_text()
-        assert set(re.findall(r"cuBLAS (?:is release )?(\d+\.\d[.\d]*\d)", text)) <= releases, path
-        assert "of cuBLAS" not in text or any(release in text for release in releases), path
-
-
 def test_a_number_leads_to_the_row_that_the_report_shows() -> None:
     rows = {row_anchor(row): row for row in load(RECORDED, "ladder").summary.to_dict("records")}
     shown = number(L7, "ladder", rows)
