@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
@@ -30,24 +30,19 @@ class Box:
 
     def meets(self, other: Box) -> bool:
         """Whether the two overlap: no side of either separates them by less than half a point."""
-        return all(_shadows_meet(self.corners, other.corners, axis) for axis in (*_sides(self), *_sides(other)))
+        for ax, ay in (*_sides(self), *_sides(other)):
+            one, two = ([x * ax + y * ay for x, y in box.corners] for box in (self, other))
+            if min(max(one), max(two)) - max(min(one), min(two)) <= 0.5:
+                return False
+        return True
 
 
 def _sides(box: Box) -> list[tuple[float, float]]:
-    (ax, ay), (bx, by), (cx, cy) = box.corners[:3]
-    return [(_unit(bx - ax, by - ay)), (_unit(cx - bx, cy - by))]
-
-
-def _unit(x: float, y: float) -> tuple[float, float]:
-    length = math.hypot(x, y) or 1.0
-    return x / length, y / length
-
-
-def _shadows_meet(
-    one: Sequence[tuple[float, float]], two: Sequence[tuple[float, float]], axis: tuple[float, float]
-) -> bool:
-    a, b = ([x * axis[0] + y * axis[1] for x, y in corners] for corners in (one, two))
-    return min(max(a), max(b)) - max(min(a), min(b)) > 0.5
+    """The directions of two sides, of length 1."""
+    return [
+        ((bx - ax) / (math.hypot(bx - ax, by - ay) or 1.0), (by - ay) / (math.hypot(bx - ax, by - ay) or 1.0))
+        for (ax, ay), (bx, by) in pairwise(box.corners[:3])
+    ]
 
 
 def size_of(svg: str) -> tuple[float, float]:

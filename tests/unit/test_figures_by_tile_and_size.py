@@ -50,12 +50,6 @@ def test_measured_and_published_ratios_stand_in_one_panel_a_type(measured):
     assert "fp16 0.920 (C5 at 4096)" in drawn.alt and drawn.title.startswith("At the largest size no kernel")
 
 
-def test_stale_ratios_are_hollow_and_said_so(tmp_path):
-    world = World(tmp_path, families=("cutile",), sizes=(4096,), caches=("warm",), stale=("cutile.published_fp16",))
-    drawn = figures.sizes(Inputs({"cutile": load(world.write().measure, "cutile")}, family="cutile"))
-    assert drawn.stale and "Hollow marks and bars are stale" in drawn.caption
-
-
 TABLE = """\
 bm,bn,bk,group,num_worker_warps,occupancy,num_ctas,stage,score,us_4096,ratio_4096,us_8192,ratio_8192,left_out,build_key
 128,128,64,16,0,2,1,final,0.95,200,0.95,1500,0.97,,k
@@ -96,19 +90,16 @@ def test_a_cell_is_the_best_candidate_of_its_tile(table, measured):
     assert colours == {figures.ON_DARK, figures.ON_LIGHT} and not colours & set(COLOURS)
 
 
-def test_without_a_table_the_figure_says_so_and_a_broken_one_is_named(table, measured):
+def test_the_committed_table_is_read_a_broken_one_is_named_and_without_one_the_figure_says_so(measured, request):
+    search = figures.read(registry.tunable("cutile.matmul_bf16_tuned"))
+    assert search.size == 4096 and len(search.tiles) == 8 and (search.best["bm"], search.best["bn"]) == (128, 128)
+    table = request.getfixturevalue("table")
     table.write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match=r"matmul_bf16_tuned\.csv is no table of candidates"):
         figures.tiles(measured)
     table.unlink()
     drawn = figures.tiles(measured)
     assert drawn.caption == "No search was recorded for this family." and not drawn.table
-
-
-def test_the_committed_tables_are_read():
-    search = figures.read(registry.tunable("cutile.matmul_bf16_tuned"))
-    assert search.size == 4096 and len(search.tiles) == 8
-    assert (search.best["bm"], search.best["bn"]) == (128, 128)
 
 
 @pytest.mark.parametrize(
@@ -125,8 +116,5 @@ def test_twos_and_fives_are_labelled_where_decades_are_few(low, high, labels):
     plt.close(figure)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"), [([], ""), (["a"], "a"), (["a", "b"], "a and b"), (["a", "b", "c"], "a, b and c")]
-)
-def test_listed(words, said):
-    assert listed(words) == said
+def test_words_are_listed():
+    assert [listed(list(words)) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]

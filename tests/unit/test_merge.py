@@ -21,6 +21,7 @@ from gemmrepro.recordings.sweeps import read_summary
 
 RECORDED = ROOT / "reports/recorded/h200/hopper"
 NEW, STALE, KEPT = "hopper.by_size", "hopper.stream_k", "hopper.wgmma"
+KEYS = ["kernel", "toolkit", "dtype", "m", "n", "k", "cache"]
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     return recorded, measured
 
 
-def test_new_rows_replace_old_ones_and_stale_ones_go(folders: tuple[Path, Path]) -> None:
+def test_new_rows_replace_old_ones_with_their_samples_and_stale_ones_go(folders) -> None:
     recorded, measured = folders
     merge.merge(measured, recorded, recorded)
     old, rows = read_summary(RECORDED), read_summary(recorded)
@@ -54,9 +55,19 @@ def test_new_rows_replace_old_ones_and_stale_ones_go(folders: tuple[Path, Path])
     new = read_rows(measured / SUMMARY, SUMMARY_COLUMNS)
     assert sorted(row["median_us"] for row in rows if row["kernel"] == NEW) == sorted(row["median_us"] for row in new)
     assert not [row for row in read_rows(recorded / COUNTERS, COUNTER_COLUMNS) if row["kernel"] == STALE]
+    samples = pd.read_parquet(recorded / SAMPLES)
+    assert (samples.loc[samples["kernel"] == NEW, "time_us"] == 7.0).all()
+    counts = samples.astype({name: str for name in ("m", "n", "k")}).groupby(KEYS).size()
+    assert counts.to_dict() == {tuple(row[name] for name in KEYS): int(row["samples"]) for row in rows}
+    run = json.loads((recorded / RUN).read_text())
+    schemas.check(run, "run.schema.yaml", "run.json")
+    kernels = {name for sweep in run["earlier"] for name in sweep["kernels"]}
+    assert run["date"] == "2030-01-01T00:00:00Z" and KEPT in kernels and not {NEW, STALE} & kernels
+    merge.merge(measured, recorded, recorded)
+    assert json.loads((recorded / RUN).read_text())["earlier"] == run["earlier"], "what was earlier stays so"
 
 
-def test_rows_of_what_is_not_built_here_stay(folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_what_is_not_built_here_stay(folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording of two toolkits to which one is added on a machine that has its binaries alone."""
     recorded, measured = folders
     monkeypatch.setattr(merge, "is_built", lambda kernel, toolkit, build: kernel.id != STALE)
@@ -66,32 +77,7 @@ def test_rows_of_what_is_not_built_here_stay(folders: tuple[Path, Path], monkeyp
     assert [row for row in read_rows(recorded / COUNTERS, COUNTER_COLUMNS) if row["kernel"] == STALE]
 
 
-def test_samples_go_with_their_rows(folders: tuple[Path, Path]) -> None:
-    recorded, measured = folders
-    merge.merge(measured, recorded, recorded)
-    old, new = pd.read_parquet(RECORDED / SAMPLES), pd.read_parquet(recorded / SAMPLES)
-    assert set(new["kernel"]) == set(old["kernel"]) - {STALE}
-    assert (new.loc[new["kernel"] == NEW, "time_us"] == 7.0).all()
-    for row in read_summary(recorded):
-        same = (new["kernel"] == row["kernel"]) & (new["toolkit"] == row["toolkit"]) & (new["dtype"] == row["dtype"])
-        same &= (new["m"] == int(row["m"])) & (new["cache"] == row["cache"])
-        assert same.sum() == int(row["samples"]), row["kernel"]
-
-
-def test_run_json_says_how_the_other_rows_were_taken(folders: tuple[Path, Path]) -> None:
-    recorded, measured = folders
-    merge.merge(measured, recorded, recorded)
-    run = json.loads((recorded / RUN).read_text())
-    schemas.check(run, "run.schema.yaml", "run.json")
-    assert run["date"] == "2030-01-01T00:00:00Z"
-    kernels = {name for sweep in run["earlier"] for name in sweep["kernels"]}
-    assert KEPT in kernels and not {NEW, STALE} & kernels
-    merge.merge(measured, recorded, recorded)  # what was earlier stays so
-    again = json.loads((recorded / RUN).read_text())
-    assert again["earlier"] == run["earlier"]
-
-
-def test_what_was_never_merged_is_noted_with_its_own_circumstances(folders: tuple[Path, Path]) -> None:
+def test_what_was_never_merged_is_noted_with_its_own_circumstances(folders) -> None:
     recorded, measured = folders
     run = json.loads((recorded / RUN).read_text())
     run |= {"earlier": [], "date": "2029-01-01T00:00:00Z", "timing_modes": {"graphs": [f"{KEPT} x", f"{NEW} x"]}}
@@ -104,7 +90,7 @@ def test_what_was_never_merged_is_noted_with_its_own_circumstances(folders: tupl
     assert merged["timing_modes"] == {"single": [], "graphs": [f"{KEPT} x"]}
 
 
-def test_kernels_without_current_rows_are_missing(folders: tuple[Path, Path]) -> None:
+def test_kernels_without_current_rows_are_missing(folders) -> None:
     recorded, _ = folders
     sweep = yaml.safe_load((ROOT / "config/config.yaml").read_text())["sweep"]
     sweep |= {"toolkits": ["cuda13"], "toolkit_of": {}, "caches": ["warm"], "sizes_of": {}}
@@ -120,9 +106,7 @@ def test_kernels_without_current_rows_are_missing(folders: tuple[Path, Path]) ->
     assert set(absent) < set(missing([1024, 4096], recorded / "none", recorded))
 
 
-def test_a_recording_covers_the_toolkits_and_cache_states_of_its_rows(
-    folders: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_recording_covers_the_toolkits_and_cache_states_of_its_rows(folders, tmp_path: Path) -> None:
     recorded, _ = folders
     assert merge.covered(recorded) == {"toolkits": ["cuda12", "cuda13"], "caches": ["cold", "warm"]}
     assert merge.covered(RECORDED.parent / "sgemm") == {"toolkits": ["cuda13"], "caches": ["warm"]}

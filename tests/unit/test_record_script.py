@@ -108,16 +108,8 @@ def test_experiments_are_filed_without_times_and_guests_are_judged_with_the_fami
     assert (record.work / "gates/crt.fused.json").is_file(), "the experiment asks for the guests' gates"
 
 
-def test_a_recording_has_counters_that_the_default_run_leaves_out(record):
-    """The counters of cutile, which the default configuration leaves out, and of ladder, which it has."""
-    arguments = ("--families", "crt", "--toolkits", "cuda13", "--jobs", "1", "--experiments", "none")
-    assert record(*arguments, "--sizes", "crt=4096") == 0
-    counters = json.loads((record.work / "config.crt.json").read_text())["sweep"]["counters"]
-    assert counters["crt"] == counters["cutile"] == counters["ladder"] == [4096] and counters["memory"] == []
-
-
 def test_settings_of_a_file_lie_over_those_of_a_recording(record, tmp_path):
-    """Rounds of the file, toolkits of the command line, and kernels at 16384 as config/record.yaml has them."""
+    """Rounds of the file, toolkits of the command line; kernels at 16384 and counters as in config/record.yaml."""
     (tmp_path / "mine.yaml").write_text("sweep: {rounds: 7, sizes: {ozaki: [4096]}}")
     arguments = ("--families", "ozaki", "--experiments", "none", "--jobs", "1", "--toolkits", "cuda13")
     assert record(*arguments, "--config", str(tmp_path / "mine.yaml"), "--sizes", "crt=512") == 0
@@ -125,24 +117,16 @@ def test_settings_of_a_file_lie_over_those_of_a_recording(record, tmp_path):
     assert sweep["rounds"] == 7 and sweep["sizes"]["ozaki"] == [4096] and sweep["sizes"]["ladder"][-1] == 16384
     assert sweep["toolkits"] == ["cuda13"] and not sweep["toolkit_of"] and sweep["cache_of"]["hopper"] is None
     assert "ladder.cut" in sweep["kernels_at"]["ladder"]["kernels"] and sweep["kernels_at"]["crt"] is None
+    counters = sweep["counters"]
+    assert counters["crt"] == counters["cutile"] == counters["ladder"] == [4096] and counters["memory"] == []
 
 
 def test_what_was_judged_on_this_machine_is_not_judged_again(record):
-    times = (
-        "--jobs",
-        "1",
-        "--experiments",
-        "none",
-        "--no-counters",
-        "--rounds",
-        "3",
-        "--seconds",
-        "0.1",
-        "--caches",
-        "warm",
-    )
+    times = "--jobs 3 --experiments none --no-counters --rounds 3 --seconds 0.1 --caches warm".split()
     assert record("--families", "crt", "--toolkits", "cuda13", *times, "--sizes", "crt=4096,8192") == 0
     assert record.stages.named() == ["gates.numeric", "measure.sweep"]
+    assert record.stages.calls[0][2]["--processes"] == "3"
+    assert sorted(record.stages.judged(0)) == sorted(kernel.id for kernel in registry.kernels("crt"))
     sweep = json.loads((record.work / "config.crt.json").read_text())["sweep"]
     assert sweep["sizes"]["crt"] == [4096, 8192] and sweep["caches"] == ["warm"] and sweep["counters"] == {}
     (record.work / "gates/numeric/crt.accurate.json").unlink()
@@ -155,35 +139,23 @@ def test_what_was_judged_on_this_machine_is_not_judged_again(record):
     assert not set(record.stages.judged(2)) & {kernel.id for kernel in registry.kernels("crt")}
 
 
-def test_a_filed_verdict_on_these_binaries_and_this_machine_stands(record, monkeypatch):
-    assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none") == 0
-    before = (record.out / "crt/gates.json").read_text()
-    for change, judged_again in (({}, False), ({"driver": "600"}, True)):
-        shutil.rmtree(record.work)
-        monkeypatch.setattr(device, "described", lambda change=change: {**GPU, **change})
-        assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none") == 0
-        assert ("gates.numeric" in record.stages.named()) is judged_again
-        assert judged_again or (record.out / "crt/gates.json").read_text() == before
-
-
-@pytest.mark.parametrize(("status", "again"), [("passed", []), ("failed", []), ("not run", ["crt.fused"])])
-def test_a_binary_that_was_not_judged_for_want_of_something_is_judged_now(record, status, again):
+@pytest.mark.parametrize(
+    ("status", "driver", "again"),
+    [("passed", "580", 0), ("failed", "580", 0), ("not run", "580", 1), ("passed", "600", None)],
+)
+def test_a_filed_verdict_on_these_binaries_and_this_machine_stands(record, monkeypatch, status, driver, again):
+    """One that was not judged for want of something is judged now, and all are with another driver."""
     asked = ("--families", "crt", "--toolkits", "cuda13", "--experiments", "none")
     assert record(*asked) == 0
     filed = json.loads((record.out / "crt/gates.json").read_text())
     filed["crt.fused"]["toolkits"]["cuda13"] |= {"status": status, "cases": []}
     (record.out / "crt/gates.json").write_text(json.dumps(filed))
     shutil.rmtree(record.work)
+    monkeypatch.setattr(device, "described", lambda: {**GPU, "driver": driver})
     assert record(*asked) == 0
     judged = record.stages.judged(0) if "gates.numeric" in record.stages.named() else []
-    assert judged == again
-
-
-def test_kernels_are_judged_several_at_a_time(record):
-    assert record("--families", "crt", "--toolkits", "cuda13", "--experiments", "none", "--jobs", "3") == 0
-    assert record.stages.named() == ["gates.numeric", "measure.sweep"]
-    assert record.stages.calls[0][2]["--processes"] == "3"
-    assert sorted(record.stages.judged(0)) == sorted(kernel.id for kernel in registry.kernels("crt"))
+    assert judged == ["crt.fused"][:again] if again is not None else len(judged) == len(registry.kernels("crt"))
+    assert again or driver != "580" or json.loads((record.out / "crt/gates.json").read_text()) == filed
 
 
 def test_synthetic_rows_are_not_filed(record):
@@ -205,7 +177,7 @@ def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record)
 def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys):
     shutil.copytree(ROOT / "reports/recorded/h200/crt", record.out / "crt")
     merged = []
-    record.patch.setattr(script.merge, "merge", lambda measured, *_: merged.append(measured) or 0)
+    record.patch.setattr(script.merge, "merge", lambda *folders: merged.append(folders[:2]) or 12)
     asked = ("--families", "crt", "--missing", "--experiments", "none")
     for stated, toolkits, caches in (
         ((), ["cuda12", "cuda13"], ["warm"]),
@@ -216,22 +188,13 @@ def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys)
         (given,) = [given for module, _, given in record.stages.calls if module == "measure.sweep"]
         sweep = json.loads(Path(given["--config"]).read_text())["sweep"]
         assert (sweep["toolkits"], sweep["caches"]) == (toolkits, caches)
-        assert (
-            f"without current rows ({' and '.join(toolkits)}, {' and '.join(caches)} caches)" in capsys.readouterr().err
-        )
-    assert merged == [record.work / "measure/crt"] * 3, "the other rows stay"
+        told = capsys.readouterr().err
+        assert f"without current rows ({' and '.join(toolkits)}, {' and '.join(caches)} caches)" in told
+        assert "crt: 12 recorded rows of points that were not measured now stay" in told
+    assert merged == [(record.work / "measure/crt", record.out / "crt")] * 3, "the other rows stay"
     assert record("--families", "ozaki", "--missing", "--experiments", "none") == 0
     sweep = json.loads((record.work / "config.ozaki.json").read_text())["sweep"]
     assert sweep["toolkits"] == ["cuda12", "cuda13"], "nothing is recorded, all is missing"
-
-
-def test_a_sweep_of_fewer_points_leaves_the_others_recorded(record, capsys):
-    shutil.copytree(ROOT / "reports/recorded/h200/crt", record.out / "crt")
-    merged = []
-    record.patch.setattr(script.merge, "merge", lambda *folders: merged.append(folders) or 12)
-    assert record("--families", "crt", "--sizes", "crt=4096", "--experiments", "none") == 0
-    assert [folders[:2] for folders in merged] == [(record.work / "measure/crt", record.out / "crt")]
-    assert "crt: 12 recorded rows of points that were not measured now stay" in capsys.readouterr().err
 
 
 def test_bad_arguments_are_refused_before_anything_runs(record):

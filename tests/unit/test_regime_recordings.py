@@ -21,13 +21,14 @@ from gemmrepro.errors import UserError
 from gemmrepro.measure import passes, results
 from gemmrepro.measure import plan as points
 from gemmrepro.measure import regimes as regime_files
-from gemmrepro.measure.columns import SET
+from gemmrepro.measure.columns import REGIME_POINT, SET
 from gemmrepro.measure.prepare import Check, Records
 from gemmrepro.measure.recording import write_manifest
 from gemmrepro.measure.regimes import BURST, REGIMES, SUSTAINED
 from gemmrepro.operations import Shape
 from gemmrepro.recordings import bring
 from gemmrepro.recordings import regimes as checks
+from gemmrepro.recordings.regimes import between_cards, by_card, repeated
 from gemmrepro.registry.keys import run_key
 
 KERNELS = ("ladder.naive", "ladder.smem")
@@ -170,8 +171,8 @@ def test_a_take_follows_from_its_blocks(take):
     )
 
 
-def test_blocks_are_in_a_balanced_order(take):
-    samples = pd.read_parquet(take / regime_files.SAMPLES)
+def test_blocks_are_in_a_balanced_order(filed):
+    samples = pd.read_parquet(filed / TAKE / regime_files.SAMPLES)
     one = samples[(samples.n == 256) & (samples.regime == BURST)]
     order = list(one.drop_duplicates("block").sort_values("block").kernel)
     assert order == ["cublas.sgemm", *KERNELS, *KERNELS[::-1], "cublas.sgemm"]
@@ -234,8 +235,8 @@ def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic, capsys
 
 
 def test_what_was_finished_when_a_measurement_was_killed_stays(tmp_path):
-    """SIGKILL of a real process at two random moments."""
-    finished, lost = killed(tmp_path, 2, 0.1, random.Random(7))
+    """SIGKILL of a real process at a random moment."""
+    finished, lost = killed(tmp_path, 1, 0.1, random.Random(7))
     assert finished and lost == []
 
 
@@ -247,18 +248,12 @@ def test_what_the_time_limit_leaves_out_is_listed(tmp_path, synthetic):
     assert pd.read_csv(tmp_path / "out" / regime_files.SUMMARY).empty
 
 
-def test_a_wrong_result_is_not_timed_and_the_others_are(tmp_path, synthetic):
-    folder = tmp_path / "recorded" / "gpu" / "ladder" / regime_files.FOLDER / "1"
-    measured(tmp_path, folder, wrong=("ladder.smem",))
-    assert {row["kernel"] for row in rows_of(folder)} == {"ladder.naive", "cublas.sgemm"}
-
-
-def test_a_kernel_that_is_wrong_once_it_was_timed_has_no_rows(tmp_path, synthetic):
-    folder = tmp_path / "recorded" / "gpu" / "ladder" / regime_files.FOLDER / "1"
-    measured(tmp_path, folder, cheats=("ladder.naive",))
-    assert {row["kernel"] for row in rows_of(folder)} == {"ladder.smem", "cublas.sgemm"}
-    skipped = json.loads((folder / regime_files.RUN).read_text())["skipped"]
-    assert {entry["kernel"] for entry in skipped} == {"ladder.naive"} and "keeps results" in skipped[0]["reason"]
+@pytest.mark.parametrize(("kind", "reason"), [("wrong", "wrong"), ("cheats", "keeps results")])
+def test_a_kernel_that_is_wrong_at_first_or_once_it_was_timed_has_no_rows(tmp_path, synthetic, kind, reason):
+    measured(tmp_path, tmp_path / TAKE, **{kind: ("ladder.naive",)})
+    assert {row["kernel"] for row in rows_of(tmp_path / TAKE)} == {"ladder.smem", "cublas.sgemm"}
+    skipped = json.loads((tmp_path / TAKE / regime_files.RUN).read_text())["skipped"]
+    assert {entry["kernel"] for entry in skipped} == {"ladder.naive"} and reason in skipped[0]["reason"]
 
 
 def test_a_kernel_is_measured_with_the_first_toolkit_that_has_it(tmp_path):
@@ -289,84 +284,55 @@ def test_each_regime_visits_all_sets_before_any_is_visited_again():
     ]
 
 
-def reworded(folder, line, **cells):
-    rows = pd.read_csv(folder / regime_files.SUMMARY, dtype=str, keep_default_na=False)
-    for name, cell in cells.items():
-        rows.loc[line, name] = cell
-    rows.to_csv(folder / regime_files.SUMMARY, index=False)
-
-
-@pytest.mark.parametrize(
-    ("cells", "complaint"),
-    [
-        ({"median_us": "100"}, "median_us"),
-        ({"ratio": "1.5"}, "ratio"),
-        ({"joules": "0.001"}, "joules"),
-        ({"ready": "1"}, "ready"),
-        ({"clock_mhz": "1900"}, "clock_mhz"),
-        ({"throttle": "hw_slowdown"}, "throttle"),
-        ({"tflops": "50"}, "tflops"),
-        ({"regime": "burst"}, "samples of ladder.naive"),
-        ({"regime": "warm"}, "regime"),
-        ({"build_key": "bbbb"}, "build key"),
-        ({"family": "hopper"}, "family"),
-    ],
-)
-def test_a_row_that_does_not_follow_is_refused(take, cells, complaint):
-    reworded(take, 1, **cells)
-    with pytest.raises(UserError, match=complaint):
-        rows_of(take)
-
-
-def edited(folder, change):
-    """The rows of a take after `change`."""
-    rows = pd.read_csv(folder / regime_files.SUMMARY, dtype=str, keep_default_na=False)
-    change(rows).to_csv(folder / regime_files.SUMMARY, index=False)
+def second(**cells):
+    """An edit of the second row, of ladder.naive in turn with its baseline."""
+    return lambda rows: rows.assign(**{name: [rows[name][0], cell, *rows[name][2:]] for name, cell in cells.items()})
 
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
+        (second(ratio="1.5"), "ratio of .* is 1.5, and its samples give"),
+        (second(clock_mhz="1900"), "clock_mhz"),
+        (second(throttle="hw_slowdown"), "throttle of .* is hw_slowdown"),
+        (second(tflops="50"), "tflops"),
+        (second(regime="burst"), "samples of ladder.naive"),
+        (second(regime="warm"), "regime: 'warm' is not one of"),
+        (second(build_key="bbbb"), "its build key is bbbb, and that of its samples aaaa"),
+        (second(family="hopper"), "a row of family hopper"),
         (lambda rows: pd.concat([rows, rows.tail(1)]), "it repeats"),
         (lambda rows: rows.head(len(rows) - 1), "it has no row of .*, of which there are samples"),
         (lambda rows: rows.assign(n="4096"), "has no samples"),
         (lambda rows: rows.assign(baseline=rows.baseline.replace("cublas.sgemm", "cublas.hgemm")), "the same passes"),
     ],
 )
-def test_rows_and_samples_are_of_the_same_points(take, change, complaint):
-    edited(take, change)
+def test_rows_that_do_not_follow_from_their_samples_are_refused(take, change, complaint):
+    rows = pd.read_csv(take / regime_files.SUMMARY, dtype=str, keep_default_na=False)
+    change(rows).to_csv(take / regime_files.SUMMARY, index=False)
     with pytest.raises(UserError, match=complaint):
         rows_of(take)
 
 
-def test_samples_and_readings_that_cannot_be_are_refused(take):
-    def spoil(name, change):
-        path = take / name
-        kept = path.read_bytes()
-        frame = pd.read_parquet(path)
-        change(frame).to_parquet(path, index=False)
-        with pytest.raises(UserError) as refusal:
-            rows_of(take)
-        path.write_bytes(kept)
-        return str(refusal.value)
-
-    swapped = {0: 1, 1: 0}
-    assert "no sample" in spoil(regime_files.SAMPLES, lambda frame: frame[frame.block < 3])
-    samples, readings = take / regime_files.SAMPLES, take / regime_files.READINGS
-    kept = samples.read_bytes(), readings.read_bytes()
-    for path in (samples, readings):
-        pd.read_parquet(path).replace({"block": swapped}).to_parquet(path, index=False)
-    with pytest.raises(UserError, match="balanced order"):
+@pytest.mark.parametrize(
+    ("names", "change", "complaint"),
+    [
+        ("s", lambda frame: frame[frame.block < 3], "are of no sample"),
+        ("sr", lambda frame: frame.replace({"block": {0: 1, 1: 0}}), "balanced order"),
+        ("r", lambda frame: frame.assign(block=frame.block + 40), "are of no sample"),
+        ("r", lambda frame: frame.assign(at_s=-frame.at_s), "at_s goes back in block"),
+        ("r", lambda frame: frame.assign(energy_j=-frame.energy_j), "energy_j goes back in block"),
+        ("r", lambda frame: frame.assign(energy_j=2 * frame.energy_j), "joules"),
+        ("s", lambda frame: frame.assign(index=frame["index"] + 1), "contradict each other"),
+        ("s", lambda frame: frame.drop(columns="launches"), "has the columns"),
+        ("s", lambda frame: frame.assign(time_us=frame.time_us.astype(str)), "time_us holds"),
+    ],
+)
+def test_samples_and_readings_that_cannot_be_are_refused(take, names, change, complaint):
+    for name in names:
+        path = take / {"s": regime_files.SAMPLES, "r": regime_files.READINGS}[name]
+        change(pd.read_parquet(path)).to_parquet(path, index=False)
+    with pytest.raises(UserError, match=complaint):
         rows_of(take)
-    samples.write_bytes(kept[0])
-    readings.write_bytes(kept[1])
-    assert "no sample" in spoil(regime_files.READINGS, lambda frame: frame.assign(block=frame.block + 40))
-    assert "goes back" in spoil(regime_files.READINGS, lambda frame: frame.assign(at_s=-frame.at_s))
-    assert "goes back" in spoil(regime_files.READINGS, lambda frame: frame.assign(energy_j=-frame.energy_j))
-    assert "joules" in spoil(regime_files.READINGS, lambda frame: frame.assign(energy_j=2 * frame.energy_j))
-    assert "contradict each other" in spoil(regime_files.SAMPLES, lambda frame: frame.assign(index=frame["index"] + 1))
-    assert "columns" in spoil(regime_files.SAMPLES, lambda frame: frame.drop(columns="launches"))
-    assert "holds" in spoil(regime_files.SAMPLES, lambda frame: frame.assign(time_us=frame.time_us.astype(str)))
 
 
 def test_a_take_is_brought_and_a_family_without_one_has_no_rows(take, tmp_path):
@@ -410,3 +376,36 @@ def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synth
 def test_the_committed_takes_pass_every_check(folder):
     take = checks.read_take(folder.parents[1].name, folder, folder / "no builds")
     assert take.rows and take.run["gpu"]["card"]
+
+
+def takes(*found: tuple[str, str, dict[str, float]]):
+    """The rows of takes by card, build key, and the median times of kernels."""
+    cells = dict.fromkeys(REGIME_POINT, "") | {"toolkit": "cuda13", "regime": "sustained", "ratio": "1.0"}
+    return checks.rows_of(
+        ({"gpu": {"card": card}}, [cells | {"kernel": k, "median_us": str(t), "build_key": key} for k, t in us.items()])
+        for card, key, us in found
+    )
+
+
+A1, A2 = ("a", "0", {"x": 100.0, "y": 10.0}), ("a", "0", {"x": 103.0, "y": 10.1})
+B = ("b", "0", {"x": 110.0, "y": 10.05, "z": 1.0})
+
+
+def test_takes_of_a_card_and_cards_are_held_apart():
+    again, cards = repeated(takes(A1, A2, B), SUSTAINED), between_cards(takes(A1, A2, B), SUSTAINED)
+    assert again.rows == 2 and again.at.startswith("x ") and again.at.endswith(" sustained")
+    assert again.largest == pytest.approx(0.03) and again.middle == pytest.approx(0.02)
+    assert cards.rows == 2 and cards.largest == pytest.approx(110 / 101.5 - 1), "a card's value is its takes' mean"
+    assert repeated(takes(A1, A2, B), BURST) is None and repeated(takes(A2, B), SUSTAINED) is None
+    assert between_cards(takes(A1, A2), SUSTAINED) is None
+    some = [A1, ("b", "0", {"x": 101.0, "y": 10.3}), ("c", "0", {"x": 104.0})]  # without y, which stays compared
+    assert between_cards(takes(*some), SUSTAINED).largest == pytest.approx(0.04)
+    assert by_card(takes(*some))["rows"][1]["times_us"] == [10.0, 10.3, None]
+
+
+def test_rows_of_an_earlier_binary_are_not_compared():
+    before, again, after = ("a", "old", {"x": 100.0}), ("a", "new", {"x": 104.0}), ("b", "new", {"x": 107.0})
+    assert between_cards(takes(before, after), SUSTAINED) is None and by_card(takes(before, after)) == {}
+    assert between_cards(takes(before, again, after), SUSTAINED).largest == pytest.approx(107 / 104 - 1)
+    assert by_card(takes(before, again, after))["rows"][0]["times_us"] == [104.0, 107.0]
+    assert repeated(takes(before, again), SUSTAINED) is None
