@@ -38,7 +38,6 @@ from gemmrepro.paper.inputs import inline_svg
 from gemmrepro.paper.step import side_by_side
 from gemmrepro.paper.text import anchor, histogram
 from gemmrepro.registry.ladders import compared, heading, level_name
-from gemmrepro.registry.requirements import tally
 
 SIZES = (1024, 4096)
 VOID = set("area base br col embed hr img input link meta source track wbr".split())
@@ -674,24 +673,6 @@ def test_a_family_of_which_nothing_was_measured_shows_predictions_and_no_empty_f
     assert "Not measured yet" in told and "--force results/measure/hopper/summary.csv" in told
     assert "What tma_store adds." in told  # the idea of a synthetic rung
     assert 'id="figures-hopper"' not in page and "<figure" not in page
-
-
-def test_what_the_gpu_cannot_run_is_said_first_and_a_family_of_nothing_else_is_not_to_be_measured(
-    tmp_path, monkeypatch
-):
-    stand_in(monkeypatch, tmp_path)
-    world = World(tmp_path, families=("ladder", "hopper"), ceilings=False, locks=False, sizes=(4096,)).write()
-    run = world.measure / "ladder/run.json"
-    run.write_text(run.read_text().replace('"compute_capability": "9.0"', '"compute_capability": "8.9"'))
-    (world.measure / "hopper/run.json").unlink(missing_ok=True)
-    (world.measure / "hopper/summary.csv").unlink(missing_ok=True)
-    made = Made.of(make(world, drawn=False))
-    counts = tally([kernel for name in ("ladder", "hopper") for kernel in registry.kernels(name)], (8, 9))
-    text = f"Of {sum(counts.values())} kernels {counts['']} run on this GPU; {counts['Hopper (sm_90a)']} need Hopper"
-    for section in ("abstract", "limits"):
-        assert text in words_of(made.paper.split(f'id="{section}"')[1].split("</section>")[0])
-    told = words_of(made.text["families/hopper.html"].split('id="rows-hopper"')[1].split("</section>")[0])
-    assert "can run none of its kernels" in told and "--force" not in told
 
 
 def test_counters_in_words():
