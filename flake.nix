@@ -69,7 +69,7 @@
       # What the workflow compiles is the workflow's to say, so its Python says it.
       plan = build "gemmrepro-plan" ./nix/plan.sh {
         root = roots.report;
-        code = part "gemmrepro-plan-sources" "(workflow|config|kernels|reports/recorded|nix/plan[.]py).*";
+        code = part "gemmrepro-plan-sources" "(workflow|config|kernels|articles|reports/recorded|nix/plan[.]py).*";
       };
       planned = builtins.fromJSON (builtins.readFile plan);
       code = part "gemmrepro-build-sources" "(workflow/gemmrepro|kernels)/.*[.](py|cu|cuh|hpp|h|json|yaml|csv)";
@@ -134,7 +134,7 @@
         cuda13 = checked "cuda13" "ladder.naive";
         unit-tests = build "check-unit-tests" ./nix/check-tests.sh {
           root = roots.host;
-          code = part "gemmrepro-test-sources" "(workflow|config|kernels|tests|nix|docker|envs|reports/recorded|[^/]*).*";
+          code = part "gemmrepro-test-sources" "(workflow|config|kernels|articles|tests|nix|docker|envs|reports/recorded|[^/]*).*";
         };
       };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -31,6 +32,19 @@ def stage_process(module: str, *arguments: object) -> dict[str, object]:
 def stage(module: str, *arguments: object, **options) -> subprocess.CompletedProcess[str]:
     """Run one of the project's stages as the workflow does."""
     return subprocess.run(**stage_process(module, *arguments), capture_output=True, text=True, **options)
+
+
+def gated(kernel_id: str, toolkit: str, built: Path, gates: Path) -> None:
+    """Judge a kernel as it was built; its verdict comes into `gates`."""
+    numeric = gates / "numeric"
+    answer = stage(
+        "gates.numeric", "--kernel", kernel_id, "--build", built, "--seeds", 1, "--out", numeric / f"{kernel_id}.json"
+    )
+    assert answer.returncode == 0, answer.stderr
+    arguments = ("--kernels", f"{kernel_id}={toolkit}", "--build", built, "--numeric", numeric, "--out", gates)
+    answer = stage("gates.stage", *arguments)
+    assert answer.returncode == 0, answer.stderr
+    assert json.loads((gates / f"{kernel_id}.json").read_text())["passed"], answer.stdout
 
 
 def runs(kernel: registry.Kernel, session: device.Session) -> bool:

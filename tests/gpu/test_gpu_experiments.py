@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpu_tools import runs, stage
+from gpu_tools import gated, runs
 
 from gemmrepro import experiments, registry
 from gemmrepro.experiments import run as experiments_run
@@ -30,15 +29,8 @@ def gates(session, built, toolkit, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("gates")
     ids = {name: None for each in experiments.declared("ada") for name in each.kernels}
     for kernel in map(registry.kernel, ids):
-        if not runs(kernel, session):
-            continue
-        verdict = folder / "numeric" / f"{kernel.id}.json"
-        answer = stage("gates.numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
-        assert answer.returncode == 0, answer.stderr
-        arguments = ("--kernels", f"{kernel.id}={toolkit}", "--build", built, "--numeric", verdict.parent)
-        answer = stage("gates.stage", *arguments, "--out", folder)
-        assert answer.returncode == 0, answer.stderr
-        assert json.loads((folder / f"{kernel.id}.json").read_text())["passed"], answer.stdout
+        if runs(kernel, session):
+            gated(kernel.id, toolkit, built, folder)
     return folder
 
 
@@ -67,26 +59,6 @@ def test_sums_err_as_they_should(run, accumulation):
     )
     assert compensated["rms_u"] < outside["rms_u"] < inside["rms_u"]
     assert inside["bias_u"] < -10 * abs(outside["bias_u"]), "the tensor core truncates"
-
-
-def test_a_finished_experiment_runs_nothing_again(run, accumulation):
-    results, said = run(accumulation, "whole")
-    assert not [line for line in said if "/4]" in line]
-    assert len(results.rows)
-
-
-def test_what_failed_its_gate_is_left_out_and_said(run, accumulation, gates, tmp_path):
-    for path in gates.glob("*.json"):
-        verdict = json.loads(path.read_text())
-        if path.stem == "ada.accumulate_outside":
-            verdict["passed"] = False
-        if path.stem != "ada.accumulate_ffma":
-            (tmp_path / path.name).write_text(json.dumps(verdict))
-    results, said = run(accumulation, "less", tmp_path)
-    assert not set(results.rows["kernel"]) & {"ada.accumulate_outside", "ada.accumulate_ffma"}
-    assert any("ada.accumulate_outside" in line and "gate failed" in line for line in said)
-    assert any("ada.accumulate_ffma" in line and "gate was not run" in line for line in said)
-    assert {entry["kernel"] for entry in results.run["skipped"]} == {"ada.accumulate_outside", "ada.accumulate_ffma"}
 
 
 def test_probes_tell_one_story(run):

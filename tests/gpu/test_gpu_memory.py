@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
-from gpu_tools import runs, stage
+from gpu_tools import gated, runs
 
 from gemmrepro import experiments, registry
 from gemmrepro.experiments import results, run
@@ -23,13 +22,7 @@ def rows(session, built, toolkit, tmp_path_factory):
     declared = experiments.experiment("memory", "histogram")
     for kernel in map(registry.kernel, declared.kernels):
         assert runs(kernel, session)
-        verdict, judged = folder / "numeric" / f"{kernel.id}.json", folder / "gates" / f"{kernel.id}.json"
-        answer = stage("gates.numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
-        assert answer.returncode == 0, answer.stderr
-        arguments = ("--kernels", f"{kernel.id}={toolkit}", "--build", built, "--numeric", verdict.parent)
-        answer = stage("gates.stage", *arguments, "--out", judged.parent)
-        assert answer.returncode == 0, answer.stderr
-        assert json.loads(judged.read_text())["passed"], answer.stdout
+        gated(kernel.id, toolkit, built, folder / "gates")
     small = replace(declared, parameters={"n": 1 << 24, "laws": [[256, ["constant"]], [BINS, ["uniform", "skewed"]]]})
     said: list[str] = []
     paths = (built, folder / "gates", folder / "journal", folder / "out" / "memory")
@@ -54,9 +47,3 @@ def test_sorting_by_ranges_does_not_mind_uneven_ids(rows):
     off = rows[(rows["bins"] == BINS) & (rows["window"] == "off")].set_index(["kernel", "law"])["time_us"]
     assert off["memory.histogram_ranges", "skewed"] < off["memory.histogram_global", "skewed"] / 2
     assert off["memory.histogram_ranges", "skewed"] < 3 * off["memory.histogram_ranges", "uniform"]
-
-
-def test_the_articles_grids_make_its_steps(rows):
-    few = rows[(rows["bins"] == 256) & (rows["window"] == "off")].set_index("kernel")["time_us"]
-    assert few["memory.histogram_shared"] > 2 * few["memory.histogram_merged"]
-    assert few["memory.histogram_shared"] > 2 * few["memory.histogram_shared_waves"]

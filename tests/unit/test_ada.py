@@ -15,7 +15,8 @@ from gemmrepro.gates import ceilings
 from gemmrepro.judge import judging, rules
 from gemmrepro.judge.calculation import Calculated, Inputs, calculation
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Kernel, chips
+from gemmrepro.registry import Kernel
+from gemmrepro.registry.articles import chip_of
 from gemmrepro.registry.ladders import steps
 
 STEPS = steps("ada")
@@ -190,7 +191,7 @@ def inputs(*names: str, codes: list[dict[str, int]], **options) -> Inputs:
     """Inputs of a calculation with machine code of these opcodes."""
     made = tuple(SimpleNamespace(instructions=opcodes) for opcodes in codes)
     kernels = tuple(registry.kernel(f"ada.{name}") for name in names)
-    return Inputs(kernels, made, "sm_89", "cuda13", 4096, chip=chips.of_article("RTX 4090"), options=options)
+    return Inputs(kernels, made, "sm_89", "cuda13", 4096, chip=chip_of("ada", "RTX 4090"), options=options)
 
 
 def calculate(function: str, given: Inputs) -> Calculated:

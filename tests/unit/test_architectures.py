@@ -20,6 +20,7 @@ from gemmrepro.judge import claims
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.measure import rows
 from gemmrepro.measure.plan import Settings
+from gemmrepro.registry.articles import article
 from gemmrepro.registry.requirements import requirement, tally
 
 CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text())
@@ -266,9 +267,8 @@ def test_by_default_the_machine_code_is_of_the_toolkit_that_rows_and_claims_rest
         if recorded.is_file():
             with recorded.open() as file:
                 assert compiling <= {row["toolkit"] for row in csv.DictReader(file)}
-        judged = ROOT / f"kernels/{family}/claims.yaml"
-        if judged.is_file():
-            assert compiling == set(yaml.safe_load(judged.read_text())["judge"]["toolkits"][:1])
+        if name := registry.family(family).article:
+            assert compiling == set(article(name).toolkits[:1])
 
 
 def test_the_capability_of_recordings_is_read_from_them(tmp_path: Path):

@@ -197,10 +197,10 @@ FAULTS = {
         "kernels/ladder/9_new.cu", "no record and no experiment", file="9_new.cu", replace="// new\n"
     ),
     "claim on an unknown kernel": Fault(
-        "kernels/ladder/claims.yaml", "ladder.smeme", file="claims.yaml", find="ladder.smem", replace="ladder.smeme"
+        "articles", "ladder.smeme", file="../articles/ladder/claims.yaml", find="ladder.smem", replace="ladder.smeme"
     ),
     "claim of an unknown metric": Fault(
-        "kernels/ladder/claims.yaml", "metric", file="claims.yaml", find="metric: ", replace="metric: un"
+        "articles", "metric", file="../articles/ladder/claims.yaml", find="metric: ", replace="metric: un"
     ),
     "tile function without a constant": Fault(
         "cutile.matmul_fp16", "takes the constants", "cutile", "1_matmul.py", "GROUP: Constant)", "ROWS: Constant)"
@@ -232,9 +232,10 @@ def test_a_planted_fault_is_named(fault: Fault, tmp_path: Path, monkeypatch: pyt
     """In a copy of the family and of what all families share; loading the others would only take time."""
     for name in {fault.family, "common", "ceilings"}:
         shutil.copytree(paths.KERNELS_DIR / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.md"))
-    for name in ("published.csv", "chips.yaml"):
-        shutil.copy(paths.KERNELS_DIR / name, tmp_path)
+    shutil.copy(paths.KERNELS_DIR / "chips.yaml", tmp_path)
+    shutil.copytree(paths.ARTICLES_DIR, tmp_path / "articles")
     monkeypatch.setattr(paths, "KERNELS_DIR", tmp_path)
+    monkeypatch.setattr(paths, "ARTICLES_DIR", tmp_path / "articles")
     fault.plant(tmp_path)
     problems = check_family(fault.family).problems
     assert any(problem.where.startswith(fault.where) and re.search(fault.says, problem.what) for problem in problems), (

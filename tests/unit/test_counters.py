@@ -91,14 +91,6 @@ def test_each_run_has_rows_by_metric_and_those_of_one_launch_its_own(gpu, tmp_pa
     check_counters(texts, [], tmp_path / "counters.csv")
 
 
-def test_a_run_warms_up_once_and_begins_each_pass_with_cold_caches(gpu, tmp_path) -> None:
-    profiler.collect(gpu, [ONE], tmp_path)
-    marks = ("flush", "sync", "ladder.naive", "cuptiRangeProfilerStart", "cuptiRangeProfilerStop")
-    done = [step.removeprefix("cuptiRangeProfiler") for step in gpu.done if step in marks]
-    one_pass = ["flush", "sync", "Start", "ladder.naive", "sync", "Stop"]
-    assert done == ["ladder.naive", "sync", *one_pass, *one_pass]
-
-
 def test_launches_of_a_run_are_told_as_one() -> None:
     """What is counted is added up, what is a share or a rate is a mean by time."""
     split = {TIME: Reading(10.0, "ns"), BYTES: Reading(100.0, "byte"), SHARE: Reading(90.0, "%")}
@@ -107,24 +99,6 @@ def test_launches_of_a_run_are_told_as_one() -> None:
     assert found == {TIME: Reading(40.0, "ns"), BYTES: Reading(800.0, "byte"), SHARE: Reading(60.0, "%")}
     assert profiler.combined([split]) == split
     assert profiler.combined([split, {TIME: Reading(30.0, "ns")}])[SHARE] == Reading(90.0, "%")
-
-
-def test_without_targets_nothing_is_opened(gpu, tmp_path) -> None:
-    assert profiler.collect(gpu, [], tmp_path) == ([], "") and gpu.done == []
-
-
-def test_without_cupti_there_are_no_rows_and_a_reason(gpu, monkeypatch, tmp_path) -> None:
-    def missing() -> None:
-        raise CuptiError("CUPTI is not installed")
-
-    monkeypatch.setattr(cupti, "load", missing)
-    assert profiler.collect(gpu, [ONE], tmp_path) == ([], "CUPTI is not installed")
-
-
-def test_without_permission_there_are_no_rows_and_the_way_out(gpu, tmp_path) -> None:
-    gpu.library.fails["cuptiProfilerGetCounterAvailability"] = 35
-    rows, reason = profiler.collect(gpu, [ONE], tmp_path)
-    assert rows == [] and "NVreg_RestrictProfilingToAdminUsers=0" in reason
 
 
 def test_what_was_read_before_a_failure_is_kept(gpu, monkeypatch, tmp_path) -> None:
@@ -136,3 +110,16 @@ def test_what_was_read_before_a_failure_is_kept(gpu, monkeypatch, tmp_path) -> N
     monkeypatch.setattr(Loaded, "bind", bind)
     rows, reason = profiler.collect(gpu, [ONE, RUN], tmp_path)
     assert {row.kernel for row in rows} == {"ladder.naive"} and "cuptiRangeProfilerDecodeData" in reason
+
+
+def test_without_cupti_or_permission_there_are_no_rows_and_the_way_out(gpu, monkeypatch, tmp_path) -> None:
+    assert profiler.collect(gpu, [], tmp_path) == ([], "") and gpu.done == []
+    gpu.library.fails["cuptiProfilerGetCounterAvailability"] = 35
+    rows, reason = profiler.collect(gpu, [ONE], tmp_path)
+    assert rows == [] and "NVreg_RestrictProfilingToAdminUsers=0" in reason
+    monkeypatch.setattr(cupti, "load", cupti_missing)
+    assert profiler.collect(gpu, [ONE], tmp_path) == ([], "CUPTI is not installed")
+
+
+def cupti_missing() -> None:
+    raise CuptiError("CUPTI is not installed")

@@ -96,23 +96,15 @@ def test_one_listing_serves_all_binaries_of_an_architecture(tools, binaries):
     assert tools.listed == [["0", "1"], ["0"]]
 
 
-def test_a_binary_alone_is_listed_as_it_is(tools, binaries):
-    assert opcodes(Listings(binaries[0], Together(binaries[:1])).functions("0").values()) == ["MOV", "EXIT"]
-    assert tools.listed == [["0"]]
-
-
 def test_branches_by_a_table_are_left_to_the_whole_binary(tools, binaries, tmp_path):
     jumps = tmp_path / "jumps.fatbin"
     jumps.write_bytes(merge(SM_90, [function(b"BRX R2 -0x30,EXIT")]))
     assert set(listings.disassembled([*binaries, jumps])) == set(binaries)
 
 
-def test_what_the_toolkit_refuses_is_left_to_each_binary(tools, binaries):
+def test_what_cannot_be_read_is_left_to_each_binary(tools, binaries):
     tools.refuses = b"MOV,EXIT"
     assert set(listings.disassembled(binaries)) == {binaries[2]}
     assert opcodes(Listings(binaries[1], Together(binaries)).functions("0").values()) == ["FADD", "EXIT"]
-
-
-def test_what_is_no_cubin_is_left_to_each_binary(tools, binaries):
     binaries[0].write_bytes(b"compressed")
     assert set(listings.disassembled(binaries)) == set(binaries[1:])

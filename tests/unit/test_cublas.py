@@ -10,12 +10,13 @@ import pytest
 
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, cublas
-from gemmrepro.gpu.cublas import TRIAL_MS, Trials
+from gemmrepro.gpu.cublas import Trials
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 
 HALF = Problem("gemm", "fp16", "fp32", "row,col,row")
 SHAPE = Shape(48, 40, 24)
+SESSION = SimpleNamespace(stream=SimpleNamespace(ptr=0))
 
 
 class Status(Exception):
@@ -96,7 +97,7 @@ def library(monkeypatch):
 
 @pytest.fixture
 def lt(library):
-    return cublas.CublasLt(SimpleNamespace(stream=SimpleNamespace(ptr=0)))
+    return cublas.CublasLt(SESSION)
 
 
 def test_the_heuristic_is_asked_once_for_a_problem_and_shape(library, lt):
@@ -136,6 +137,10 @@ def test_types_and_layout_are_as_asked_for(library, lt):
     lt.candidates(operands(Problem("gemm", "bf16", "bf16", "row,row,row")), 8)
     layouts = [list(arguments) for arguments in library.named("matrix_layout_create")]
     assert layouts == [[14, n, k, n], [14, k, m, k], [14, n, m, n]]
+    lt.candidates(operands(Problem("gemm", "fp16", "fp16", "col,row,row")), 8)
+    assert [library.attributes[side] for side in (cublas.LT_TRANSA, cublas.LT_TRANSB)] == [cublas.OP_N, cublas.OP_T]
+    layouts = [list(arguments[1:]) for arguments in library.named("matrix_layout_create")]
+    assert layouts[3:] == [[n, k, n], [m, k, m], [n, m, n]], "an M-major A is a transposed second matrix"
 
 
 def test_fast_sums_are_asked_for_and_are_a_question_of_their_own(library, lt):
@@ -184,26 +189,6 @@ def test_a_library_without_the_epilogue_says_what_to_compare_with_instead(librar
         lt.fused(fused_operands(), 8)
 
 
-def test_the_fused_baseline_has_a_trial_of_its_own(library, lt, monkeypatch):
-    session = SimpleNamespace(
-        stream=SimpleNamespace(ptr=0, is_capturing=lambda: False), libraries={"cublasLt": lt}, trials=Trials()
-    )
-    monkeypatch.setattr(baselines, "_try", lambda session, calls: 2)
-    call = baselines.baseline("cublas.gemm_gelu_bias").bind(session, fused_operands())
-    assert session.trials.algorithm(FUSED, SHAPE, "cublas.gemm_gelu_bias") == 2
-    assert session.trials.algorithm(FUSED, SHAPE) is None
-    call()
-    assert len(library.named("matmul")) == 1
-
-
-def test_an_m_major_a_is_a_transposed_second_matrix(library, lt):
-    lt.candidates(operands(Problem("gemm", "fp16", "fp16", "col,row,row")), 8)
-    assert [library.attributes[side] for side in (cublas.LT_TRANSA, cublas.LT_TRANSB)] == [cublas.OP_N, cublas.OP_T]
-    layouts = [list(arguments[1:]) for arguments in library.named("matrix_layout_create")]
-    k, m, n = SHAPE.k, SHAPE.m, SHAPE.n
-    assert layouts == [[n, k, n], [m, k, m], [n, m, n]], "rows, columns and leading dimension, column-major"
-
-
 def test_the_algorithm_of_fast_sums_is_not_that_of_others():
     trials, problem = Trials(), Problem("gemm", "fp8_e4m3", "fp16")
     trials.take(problem, SHAPE, 3, "cublas.gemm_k_major")
@@ -211,7 +196,12 @@ def test_the_algorithm_of_fast_sums_is_not_that_of_others():
     trials.take(problem, SHAPE, 1, "cublas.gemm_fast")
     assert trials.algorithm(problem, SHAPE, "cublas.gemm_fast") == 1
     assert trials.algorithm(problem, SHAPE) == 3
-    assert trials.algorithm(problem, SHAPE, "cublas.gemm_half_sums") is None
+    for name in ("cublas.gemm_half_sums", "cublas.gemm_gelu_bias"):
+        assert trials.algorithm(problem, SHAPE, name) is None
+    trials.limit(0.1)
+    assert trials.milliseconds == 100.0
+    trials.limit(5.0)
+    assert trials.milliseconds == cublas.TRIAL_MS == 800.0
 
 
 def test_what_was_made_is_destroyed(library, lt):
@@ -232,15 +222,9 @@ def test_nothing_stays_of_a_question_that_failed(library, lt):
     assert not library.alive
 
 
-def test_no_way_is_no_error(library, lt):
-    library.status["matmul_algo_get_heuristic"] = cublas.NOT_SUPPORTED
-    library.ways = 0
-    assert lt.candidates(operands(), 8) == []
-
-
 def test_a_handle_that_keeps_another_math_mode_is_refused(library):
     with pytest.raises(UserError, match="math mode -1"):
-        cublas.Cublas(SimpleNamespace(stream=SimpleNamespace(ptr=0)))
+        cublas.Cublas(SESSION)
 
 
 def test_a_call_that_fails_says_so(library, lt):
@@ -265,17 +249,15 @@ def test_an_algorithm_that_cannot_run_is_left_out_and_the_others_keep_their_plac
     assert second - first == 2 * library.matmul_heuristic_result_dtype.itemsize
 
 
-def test_without_nvmath_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nvmath", None)
-    with pytest.raises(UserError, match="install nvmath-python"):
-        cublas.Cublas(SimpleNamespace(stream=SimpleNamespace(ptr=0)))
-
-
-def test_without_the_library_it_says_what_to_install(library):
+def test_without_nvmath_or_the_library_it_says_what_to_install(library, monkeypatch):
     library.status["create"] = 1
     for opened in (cublas.Cublas, cublas.CublasLt):
         with pytest.raises(UserError, match="nvidia-cublas or the CUDA toolkit is installed"):
-            opened(SimpleNamespace(stream=SimpleNamespace(ptr=0)))
+            opened(SESSION)
+    monkeypatch.undo()
+    monkeypatch.setitem(sys.modules, "nvmath", None)
+    with pytest.raises(UserError, match="install nvmath-python"):
+        cublas.Cublas(SESSION)
 
 
 TYPES = [
@@ -300,7 +282,7 @@ def test_every_type_is_summed_and_scaled_in_its_own(library, lt, problem, kind, 
     assert (read(alpha, scalar), read(beta, scalar)) == (1, 0)
     library.calls.clear()
     library.keeps_mode = True
-    handle = cublas.Cublas(SimpleNamespace(stream=SimpleNamespace(ptr=0)))
+    handle = cublas.Cublas(SESSION)
     handle.gemm_ex(operands(problem))()
     ((*_, computed, _),) = library.named("gemm_ex")
     assert computed == compute
@@ -320,23 +302,6 @@ def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monk
     problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
     session.trials.take(problem, SHAPE, 1)
     assert callable(multiply(session, operands(problem)))
-
-
-def test_a_hurried_sweep_spends_less_on_choosing_an_algorithm():
-    trials = Trials()
-    trials.limit(0.1)
-    assert trials.milliseconds == 100.0
-    trials.limit(5.0)
-    assert trials.milliseconds == TRIAL_MS
-
-
-def test_a_session_opens_a_handle_once_in_each_math_mode(library):
-    library.keeps_mode = True
-    session = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={})
-    assert cublas.opened(session) is cublas.opened(session) is not cublas.opened(session, "tf32")
-    assert cublas.opened_lt(session) is cublas.opened_lt(session)
-    other = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={})
-    assert cublas.opened_lt(other) is not cublas.opened_lt(session)
 
 
 def test_block_scales_are_asked_for_and_each_call_has_its_own(library, lt):

@@ -56,7 +56,7 @@ def measured(device: Device, folder: Path, monkeypatch: pytest.MonkeyPatch) -> C
     world.write_gates()
     for family in world.plan.families:
         world.write_sweep(family)
-        world.plan_regimes(family)
+        world.write_regimes(family)
         world.write_experiments(family)
     return world
 

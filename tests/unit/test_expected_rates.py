@@ -232,7 +232,7 @@ def test_a_figure_is_text_with_the_articles_digits_or_none_at_all():
 def shared(**more: object) -> SimpleNamespace:
     row = {"unit": "GFLOP/s", "value": 1.0}
     usual = {"transfer": {"kind": "share", "of": "fp32"}, "published": (row,), "same_side": False, "of_two": False}
-    return SimpleNamespace(**{**usual, "hardware": "NVIDIA A6000", "id": "f.x", **more})
+    return SimpleNamespace(**{**usual, "hardware": "NVIDIA A6000", "article": "ladder", "id": "f.x", **more})
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def shared(**more: object) -> SimpleNamespace:
         (shared(), []),
         (shared(published=()), [("published", "only a published value carries over by rates")]),
         (shared(of_two=True), [("transfer", "a quotient of two rows has no share of one rate; use the kind model")]),
-        (shared(hardware="Card X"), [("transfer", "chips.yaml has no chip that published.csv calls 'Card X'")]),
+        (shared(hardware="Card X"), [("transfer", "article.yaml names no chip for the hardware 'Card X'")]),
         (shared(same_side=True), [("same_side_of", "has no meaning for a share")]),
         (shared(transfer={"kind": "ratio"}), []),
     ],

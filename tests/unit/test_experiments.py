@@ -33,9 +33,6 @@ from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRO
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.plan import Skipped
 from gemmrepro.measure.recording import read_rows, write_manifest
-from gemmrepro.paper.bundle import Files
-from gemmrepro.paper.family import experiment_view
-from gemmrepro.recordings import bring as recorded
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
 
@@ -137,33 +134,24 @@ def test_the_fingerprint_follows_what_decides_the_rows(sums):
     assert experiments.fingerprint(replace(sums, version=2)) != same
     assert experiments.fingerprint(replace(sums, parameters={**sums.parameters, "ks": [64]})) != same
     assert experiments.fingerprint(replace(sums, columns=sums.columns[:-1])) != same
-
-
-def test_the_fingerprint_follows_the_sources_and_not_the_settings(sums):
-    same = experiments.fingerprint(sums)
     assert experiments.fingerprint(replace(sums, settings={"samples": 3})) == same
-    source = sums.folder / "how.py"
+    source, measured = sums.folder / "how.py", replace(sums, sources=("how.py",))
     source.write_text("samples = 3\n")
-    measured = replace(sums, sources=("how.py",))
     first = experiments.fingerprint(measured)
-    assert first != same
     source.write_text("samples = 4\n")
-    assert experiments.fingerprint(measured) != first
-    assert experiments.source_paths(measured) == (source,)
+    assert len({same, first, experiments.fingerprint(measured)}) == 3
 
 
 def test_settings_may_be_changed_and_only_those_there_are(sums):
     timed = replace(sums, settings={"samples": 3, "seconds": 1.0})
     assert experiments.with_settings(timed, {"samples": 5}).settings == {"samples": 5, "seconds": 1.0}
-    with pytest.raises(UserError, match="no setting 'sample'; its settings: samples, seconds"):
-        experiments.with_settings(timed, {"sample": 5})
-
-
-def test_kernels_of_experiments_alone_are_not_swept(sums):
-    from gemmrepro.measure.plan import plan_points
-
-    timed = [kernel for kernel in registry.kernels("sums") if kernel.timing.timed]
-    assert plan_points(timed, [256], ["cuda12"], ["warm"], lambda kernel, toolkit: None) == ([], [])
+    for changes, said in (
+        ({"sample": 5}, "no setting 'sample'; its settings: samples, seconds"),
+        ({"samples": 0}, r"samples cannot be 0; give a value of the type of its default, 3"),
+        ({"seconds": True}, "seconds cannot be true"),
+    ):
+        with pytest.raises(UserError, match=said):
+            experiments.with_settings(timed, changes)
 
 
 # Running
@@ -280,14 +268,6 @@ def test_one_on_the_cpu_runs_without_a_gpu_and_says_where(sums, tmp_path):
     assert sum("/9]" in line for line in said) == 18
 
 
-def test_where_a_package_is_missing_nothing_runs_for_one_reason(runner, sums, tmp_path):
-    _, run = runner
-    rows, said, done = run(replace(sums, packages=("numpy", "nonesuch")))
-    assert done and rows.empty
-    assert [line for line in said if "nonesuch cannot be imported" in line] == said and len(said) == 1
-    assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 1
-
-
 def test_what_gives_no_row_at_a_point_is_said_again_from_the_journal(runner, sums, tmp_path):
     _, run = runner
 
@@ -364,13 +344,6 @@ def test_an_experiment_never_recorded_has_no_rows(sums, tmp_path):
     assert (results.source, results.toolkit, len(results.rows)) == ("none", None, 0)
 
 
-def test_a_family_recorded_without_times_has_no_rows(sums, tmp_path):
-    made = world(tmp_path / "world")
-    write_recording(made, sums, tmp_path / "recorded/sums/experiments")
-    assert recorded.bring_sweep("sums", tmp_path / "recorded", made.build, tmp_path / "measure/sums") == (0, 0)
-    assert read_json(tmp_path / "measure/sums/run.json", "", "") == {"source": "none"}
-
-
 def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
     made = world(tmp_path / "world")
     folder = write_recording(made, sums, tmp_path / "recorded/sums/experiments")
@@ -389,10 +362,9 @@ def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
         (lambda folder: (folder / "errors.csv").unlink(), "errors.csv is missing"),
         (lambda folder: (folder / "errors.json").write_text("{"), "corrupt"),
         (
-            lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,many"),
-            "k is 'many', which is no integer",
+            lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,6_4"),
+            "line 2 .*k is '6_4'",
         ),
-        (lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,6_4"), "line 2 .*k is '6_4'"),
         (
             lambda folder: _replace(folder / "errors.csv", "normal,64", "nor\u200bmal,64"),
             "law is .*not printable ASCII",
@@ -460,10 +432,9 @@ def test_clocks_that_a_probe_reads_itself_are_held_against_each_other(cells, wor
 @pytest.mark.parametrize(
     ("family", "name", "column", "follows"),
     [
-        *(("memory", "copy", "time_us", "gbps"), ("memory", "histogram", "time_us", "gbps")),
-        *(("memory", "reduction", "copy_gbps", "of_copy"), ("memory", "histogram_lengths", "time_low_us", "gbps_high")),
-        *(("pytorch", "gelu", "median_us", "moved_gbps"), ("pytorch", "gelu_loads", "median_us", "moved_gbps")),
-        *(("sgemm", "modes", "us", "tflops"), ("hopper", "forms", "time_us", "tflops")),
+        ("memory", "histogram_lengths", "time_low_us", "gbps_high"),
+        ("pytorch", "gelu", "median_us", "moved_gbps"),
+        ("sgemm", "modes", "us", "tflops"),
         ("ladder", "vector_add", "issued_us", "issued_share"),
     ],
 )
@@ -479,7 +450,7 @@ def test_a_column_that_follows_from_its_row_is_computed_again(family, name, colu
         check_rows(declared, rows, path, 1980)
 
 
-@pytest.mark.parametrize("mib", [3, 6, 40, 50, 60, 72])
+@pytest.mark.parametrize("mib", [3, 40, 50, 72])
 def test_levels_called_l2_fit_the_l2_of_the_gpu_and_are_as_recorded_where_they_do(mib):
     module = experiments.beside("ladder", "experiments.py")
     context = SimpleNamespace(session=SimpleNamespace(gpu=SimpleNamespace(l2_bytes=mib << 20)))
@@ -531,6 +502,8 @@ def judged(made: World, folder: Path | None, one: claims.Claim) -> dict:
 
 
 EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
+ONE = {"law": "normal", "k": 64}
+OVER = {"over": "sums.inside", "where": {"law": "normal", "k": 256}}
 
 
 @pytest.mark.parametrize(
@@ -541,30 +514,18 @@ EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
         ({"over": "sums.outside", "above": 8, "where": EVERY}, PARTLY, "4 of 6 points"),
         ({"over": "sums.outside", "above": 20, "where": EVERY}, NOT, "2 of 6 points"),
         ({"over": "cublas.gemm", "above": 1, "where": EVERY}, REPRODUCED, "times that of cuBLAS, for"),
-        (
-            {"most": 5, "where": {"law": "normal", "k": 64}},
-            REPRODUCED,
-            "square of the error: 4.00 [3.60, 4.40] u for",
-        ),
-        (
-            {"most": 3, "where": {"law": "normal", "k": 64}},
-            NOT,
-            "square of the error: 4.00 [3.60, 4.40] u for",
-        ),
-        ({"most": 4.2, "where": {"law": "normal", "k": 64}}, UNDECIDED, "crosses the bound: ["),  # 4.4 at its upper end
+        ({"most": 5, "where": ONE}, REPRODUCED, "square of the error: 4.00 [3.60, 4.40] u for"),
+        ({"most": 3, "where": ONE}, NOT, "square of the error: 4.00 [3.60, 4.40] u for"),
+        ({"most": 4.2, "where": ONE}, UNDECIDED, "crosses the bound: ["),  # 4.4 at its upper end
         ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
         ({"over": "sums.outside", "above": 1, "where": {"law": "integers", "k": 64}}, NOT_MEASURED, "neither errs"),
         ({"above": 1, "where": {"law": "cubic", "k": 64}}, NOT_MEASURED, "no row of Sum kept inside"),
         (
-            {"over": "sums.inside", "above": 3, "where": {"law": "normal", "k": 256}, "over_where": {"k": 64}},
+            {**OVER, "above": 3, "over_where": {"k": 64}},
             REPRODUCED,
-            "times that of Sum kept inside (k 64) for Sum kept inside (normal",
+            "times that of Sum kept inside (k 64) for Sum",
         ),
-        (
-            {"over": "sums.inside", "above": 1, "where": {"law": "normal", "k": 256}, "over_where": {"k": 65}},
-            NOT_MEASURED,
-            "k 65",
-        ),
+        ({**OVER, "above": 1, "over_where": {"k": 65}}, NOT_MEASURED, "k 65"),
         ({"above": 1, "where": {"k": 64}}, NOT_MEASURED, "must name more columns"),
     ],
 )
@@ -592,17 +553,7 @@ def test_stale_rows_and_failed_gates_support_nothing(brought, sums, tmp_path):
     assert judged(made, None, one)["verdict"] == NOT_MEASURED
 
 
-def test_the_other_toolkit_stands_in_where_one_has_no_rows(brought):
-    made, folder = brought
-    path = folder / "sums" / "errors.csv"
-    path.write_text("".join(line for line in path.read_text().splitlines(True) if ",cuda12," not in line))
-    entry = judged(made, folder, claim(over="sums.outside", above=1, where=EVERY))
-    assert (entry["verdict"], entry["judged_on"]) == (REPRODUCED, "cuda13")
-
-
 CLAIMS = """
-article: ada
-judge: {toolkits: [cuda12], cache: warm}
 claims:
   - id: sums.outside
     where: text
@@ -616,7 +567,7 @@ claims:
 def test_claims_on_experiments_are_checked(sums, tmp_path):
     path = tmp_path / "claims.yaml"
     path.write_text(CLAIMS % ", where: {law: [normal], k: 64}")
-    (one,) = claims.load_file(path, "sums")
+    (one,) = claims.load_file(path, "ada")
     assert one.kernels == ("sums.inside", "sums.outside") and one.published[0]["value"] == 0
     for change, word in (
         (("errors", "misses"), "no experiment 'misses'"),
@@ -630,7 +581,7 @@ def test_claims_on_experiments_are_checked(sums, tmp_path):
     ):
         path.write_text((CLAIMS % ", where: {law: [normal], k: 64}").replace(*change))
         with pytest.raises(UserError, match=word):
-            claims.load_file(path, "sums")
+            claims.load_file(path, "ada")
 
 
 def draw(made: World, folder: Path | None):
@@ -649,9 +600,6 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     svg = catalogue.svg_of(drawing)
     assert svg == catalogue.svg_of(draw(*brought))
     assert not drawing.stale
-
-
-def test_a_figure_marks_what_is_stale_and_says_what_is_missing(brought):
     made, folder = brought
     _replace(folder / "sums" / "errors.csv", ",current", ",stale")
     drawing = draw(made, folder)
@@ -659,16 +607,6 @@ def test_a_figure_marks_what_is_stale_and_says_what_is_missing(brought):
     drawing = draw(made, None)
     assert drawing.rows == [] and "Nothing was measured." in drawing.caption
     assert len(catalogue.svg_of(drawing)) > 1000
-
-
-def test_the_report_has_a_section_for_it(brought, tmp_path):
-    _, folder = brought
-    results = load(folder, "sums")["errors"]
-    inputs = SimpleNamespace(families=["sums"], files=Files())
-    view = experiment_view("sums", results, inputs)
-    assert (len(view.results.rows), len(view.rows), view.results.toolkit) == (45, 27, "cuda12")
-    assert view.rows[0].cells[:3] == ("normal", "64", "4.00")
-    assert view.command.endswith("--force results/experiments/sums/errors.csv")
 
 
 # The declared ones' own arithmetic, on the CPU
@@ -680,21 +618,6 @@ def ada():
         pytest.skip("the family ada is not there")
     experiments.declared("ada")
     return importlib.import_module("gemmrepro_experiments_ada")
-
-
-def test_inputs_are_finite_reproducible_and_as_named(ada):
-    for law in ada.LAWS:
-        a, b = ada.draw(law, 24, 16, 512, 3, np)
-        again = ada.draw(law, 24, 16, 512, 3, np)
-        assert (a.shape, b.shape, a.dtype) == ((24, 512), (16, 512), np.float16)
-        assert np.isfinite(a).all() and np.isfinite(b).all()
-        assert (a == again[0]).all() and (b == again[1]).all()
-        assert (a != ada.draw(law, 24, 16, 512, 4, np)[0]).any()
-        exact, scale = ada.reference(a, b, np)
-        size = np.abs(exact / scale).max()
-        assert size < (0.01 if law == "cancellation" else 0.6 if law == "normal" else 1.01), law
-    integers = ada.draw("integers", 24, 16, 512, 3, np)[0]
-    assert (integers == np.floor(integers)).all() and integers.max() == ada.LARGEST_INTEGER
 
 
 def test_errors_are_what_they_say(ada):
@@ -722,18 +645,9 @@ def test_probes_cancel_but_for_the_small_terms(ada):
 # Figures that an article prints
 
 
-def figure(value: float, metric: str = "ratio") -> dict:
-    keys = {
-        "system": "x",
-        "metric": metric,
-        "value": value,
-        "unit": metric,
-        "hardware": "NVIDIA T4",
-        "place": "Results: table",
-        "n": 1,
-        "dtype": "",
-    }
-    return keys
+def figure(value: float) -> dict:
+    about = {"system": "x", "metric": "ratio", "unit": "ratio", "hardware": "NVIDIA T4", "place": "Results: table"}
+    return {**about, "value": value, "n": 1, "dtype": ""}
 
 
 @pytest.mark.parametrize(
@@ -748,9 +662,8 @@ def figure(value: float, metric: str = "ratio") -> dict:
     ],
 )
 def test_a_published_figure_is_held_against_the_rows(brought, published, kind, same_side, verdict, words):
-    one = claim(over="sums.outside", where={"law": "normal", "k": 64})
     one = replace(
-        one,
+        claim(over="sums.outside", where=ONE),
         published=tuple(figure(value) for value in published),
         tolerance=0.5,
         transfer={"kind": kind, "why": "It is a quotient."},
@@ -759,19 +672,6 @@ def test_a_published_figure_is_held_against_the_rows(brought, published, kind, s
     entry = judged(*brought, one)
     assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
     assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
-
-
-@pytest.mark.parametrize(("compute", "shown"), [({"least": 0}, 0.0), ({"most": 1000}, 64.0)])
-def test_of_many_points_the_one_that_contradicts_most_is_shown(brought, compute, shown):
-    entry = judged(*brought, claim(**compute, where={"law": ["normal", "integers"], "k": [64, 256, 1024]}))
-    assert [each["value"] for each in entry["measured"]] == [shown]
-
-
-def test_what_no_run_can_test_says_why(brought):
-    one = replace(claim(), compute={"metric": "none"}, transfer={"kind": "none", "why": "Weights are missing."})
-    entry = judged(*brought, one)
-    assert (entry["verdict"], entry["explanation"]) == (NOT_TESTABLE, "Weights are missing.")
-    assert entry["measured"] == [] and entry["kernels"] == []
 
 
 def test_what_was_left_out_says_why_it_is_not_measured(sums, tmp_path):
@@ -789,7 +689,6 @@ def test_what_was_left_out_says_why_it_is_not_measured(sums, tmp_path):
         ({"tolerance": 0.1, "compute": {"above": 1}}, "may not stand"),
         ({"tolerance": 0.1, "published": None}, "'published' is a required property"),
         ({"compute": {"where": {"elements": [4096, 65536]}}, "tolerance": 0.1}, "compared at one point"),
-        ({"article": "plamo"}, "its published rows are those of gpu-notes"),
     ],
 )
 def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, words):
@@ -808,10 +707,9 @@ def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, wo
     }
     entry = {key: value for key, value in entry.items() if value is not None}
     path = tmp_path / "claims.yaml"
-    judge = {"toolkits": ["cuda13"], "cache": "warm"}
-    path.write_text(json.dumps({"article": "gpu-notes", "judge": judge, "claims": [entry]}))
+    path.write_text(json.dumps({"claims": [entry]}))
     with pytest.raises(UserError, match=words):
-        claims.load_file(path, "pytorch")
+        claims.load_file(path, "gpu-notes")
 
 
 # Figures of dots
@@ -832,7 +730,6 @@ def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brough
     results = load(out, "sums")["errors"]
     drawing = declared.draw("sums", dots, results)
     axes = drawing.paint(style.WIDE).axes
-    assert [each.get_title(loc="left") for each in axes] == ["inside", "cuBLAS"]
     assert [label.get_text() for label in axes[0].get_yticklabels()] == ["even", "bell", "none"]
     assert [(row[""], row["how the inputs are distributed"], row["error"]) for row in drawing.table] == [
         *(("inside", law, 64.0) for law in ("even", "bell")),

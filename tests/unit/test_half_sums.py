@@ -13,7 +13,7 @@ from gemmrepro.gates import bounds, gemm, gemm_cases, operations
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 
-PROMOTED = (0, 16, 32, 64)
+PROMOTED = (0, 16, 64)
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +70,7 @@ def wrong(kernel: Kernel, case: gemm_cases.Case, got: np.ndarray, right: gemm.Ca
 
 
 @pytest.mark.parametrize("promoted", PROMOTED)
-@pytest.mark.parametrize("block", [8, 16])
-def test_a_right_kernel_passes_every_law(promoted: int, block: int) -> None:
+def test_a_right_kernel_passes_every_law(promoted: int) -> None:
     kernel = halves(promoted)
     cases = [case for case in gemm_cases.gemm_cases(kernel, [5]) if case.shape.m * case.shape.n * case.shape.k < 2e7]
     laws = {case.inputs for case in cases}
@@ -80,36 +79,28 @@ def test_a_right_kernel_passes_every_law(promoted: int, block: int) -> None:
     )
     for case in cases:
         right = case_data(case)
-        assert not wrong(kernel, case, unit_with_half_sums(*right.wide, promoted, block), right), case
+        assert not wrong(kernel, case, unit_with_half_sums(*right.wide, promoted, 8 if promoted else 16), right), case
 
 
 LONG = gemm_cases.Case(Shape(96, 80, 1016), 1.0, 0.0, "normal", 3)
 
 
 @pytest.mark.parametrize("promoted", PROMOTED)
-@pytest.mark.parametrize("lost", [slice(0, 16), slice(512, 528), slice(1000, 1016)])
-def test_a_lost_or_doubled_step_of_k_is_seen(promoted: int, lost: slice) -> None:
-    kernel, right = halves(promoted), case_data(LONG)
-    a, b = right.wide
-    without = a.copy()
-    without[:, lost] = 0
-    twice = unit_with_half_sums(a, b, promoted) + (a[:, lost] @ b[lost]).astype(np.float32)
-    for spoiled in (unit_with_half_sums(without, b, promoted), twice):
-        assert wrong(kernel, LONG, spoiled, right), "beyond the bound on random numbers, without any exact case"
-
-
-@pytest.mark.parametrize("promoted", PROMOTED)
-def test_a_lost_product_of_a_long_sum_is_seen_by_the_exact_case(promoted: int) -> None:
+def test_a_lost_or_doubled_step_of_k_is_seen_and_a_lost_product_by_the_exact_case(promoted: int) -> None:
     kernel = halves(promoted)
-    case = dataclasses.replace(LONG, inputs=gemm_cases.exact_inputs(kernel))
-    right = case_data(case)
-    assert not wrong(kernel, case, unit_with_half_sums(*right.wide, promoted), right)
-    without = right.wide[0].copy()
-    without[:, 700] = 0
-    assert wrong(kernel, case, unit_with_half_sums(without, right.wide[1], promoted), right)
+    exact = dataclasses.replace(LONG, inputs=gemm_cases.exact_inputs(kernel))
+    for case, lost in ((LONG, slice(0, 16)), (LONG, slice(1000, 1016)), (exact, slice(700, 701))):
+        right = case_data(case)
+        a, b = right.wide
+        without = a.copy()
+        without[:, lost] = 0
+        whole = unit_with_half_sums(a, b, promoted)
+        assert not wrong(kernel, case, whole, right)
+        assert wrong(kernel, case, unit_with_half_sums(without, b, promoted), right)
+        assert wrong(kernel, case, whole + (a[:, lost] @ b[lost]).astype(np.float32), right)
 
 
-@pytest.mark.parametrize("promoted", [16, 32, 64])
+@pytest.mark.parametrize("promoted", [16, 64])
 def test_sums_that_never_leave_fp16_are_seen_where_they_should(promoted: int) -> None:
     long = {case.inputs: case for case in gemm_cases.gemm_cases(halves(promoted), [1]) if case.shape.k == 1016}
     assert "uniform" in long

@@ -106,7 +106,7 @@ def _yaml(text: str) -> Callable[[Path], object]:
 
 def _claims(**changes: Any) -> Callable[[Path], object]:
     """A genuine file of claims whose first claim is changed."""
-    document = yaml.safe_load((ROOT / "kernels/ladder/claims.yaml").read_text())
+    document = yaml.safe_load((ROOT / "articles/ladder/claims.yaml").read_text())
     document["claims"][0] |= changes
     return _yaml(yaml.safe_dump(document))
 

@@ -30,13 +30,13 @@ def test_a_run_key_holds_the_binary_the_shape_and_the_launch() -> None:
     assert key == keys.run_key(WARPTILE, "build", SHAPE)
     assert key != keys.run_key(WARPTILE, "other", SHAPE)
     assert key != keys.run_key(WARPTILE, "build", Shape.cube(2048))
-    assert key != keys.run_key(replace(WARPTILE, launch=single_block), "build", SHAPE)
-
-
-def test_a_launch_that_changes_for_one_shape_changes_that_shapes_key_alone() -> None:
-    other = replace(WARPTILE, launch=single_block_at_4096)
-    assert keys.run_key(other, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)
-    assert keys.run_key(other, "build", Shape.cube(2048)) == keys.run_key(WARPTILE, "build", Shape.cube(2048))
+    early = replace(WARPTILE, launch=lambda shape: replace(WARPTILE.launch(shape), early=True))
+    for other in (replace(WARPTILE, launch=single_block), early, WARPTILE.with_accepts(max_elements=1)):
+        assert key != keys.run_key(other, "build", SHAPE)
+    at_4096 = replace(WARPTILE, launch=single_block_at_4096)
+    assert keys.run_key(at_4096, "build", SHAPE) != key
+    smaller = Shape.cube(2048)
+    assert keys.run_key(at_4096, "build", smaller) == keys.run_key(WARPTILE, "build", smaller)
 
 
 def test_another_way_of_timing_moves_rows_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,16 +57,6 @@ def test_a_run_is_of_the_card_at_hand() -> None:
     assert card.sms() == 132
 
 
-def test_an_early_launch_has_another_key() -> None:
-    early = replace(WARPTILE, launch=lambda shape: replace(WARPTILE.launch(shape), early=True))
-    assert keys.run_key(early, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)
-
-
-def test_a_shape_that_a_kernel_no_longer_takes_has_another_key() -> None:
-    narrow = WARPTILE.with_accepts(max_elements=1)
-    assert keys.run_key(narrow, "build", SHAPE) != keys.run_key(WARPTILE, "build", SHAPE)
-
-
 @pytest.mark.parametrize("kernel_id", ["hopper.ping_pong", "crt.fused", "ozaki.naive_bf16", "cutile.tail_bf16"])
 def test_arguments_maps_steps_workspace_and_program_are_part_of_a_run(kernel_id: str) -> None:
     kernel = registry.kernel(kernel_id)
@@ -77,11 +67,11 @@ def test_arguments_maps_steps_workspace_and_program_are_part_of_a_run(kernel_id:
     assert (run["program"] != "None") == (kernel.run.program is not None)
 
 
-def test_words_of_a_record_reach_the_report_and_neither_gates_nor_figures() -> None:
-    reworded = WARPTILE.with_story(idea="Another sentence.")
-    assert keys.judged(reworded) == keys.judged(WARPTILE)
-    relabelled = replace(WARPTILE, rung="L7z", title="Another title")
-    assert keys.judged(relabelled) == keys.judged(WARPTILE)
+def test_words_reach_no_gate_and_launch_shapes_no_compiler() -> None:
+    assert keys.judged(WARPTILE.with_story(idea="Another sentence.")) == keys.judged(WARPTILE)
+    assert keys.judged(replace(WARPTILE, rung="L7z", title="Another title")) == keys.judged(WARPTILE)
+    assert keys.compiled(replace(WARPTILE, launch=single_block)) == keys.compiled(WARPTILE)
+    assert keys.compiled(WARPTILE.with_code(defines={"N": "1"})) != keys.compiled(WARPTILE)
 
 
 @pytest.mark.parametrize(
@@ -97,16 +87,6 @@ def test_words_of_a_record_reach_the_report_and_neither_gates_nor_figures() -> N
 )
 def test_what_a_gate_reads_changes_what_is_judged(changed: Kernel) -> None:
     assert keys.judged(changed) != keys.judged(WARPTILE)
-
-
-def test_another_launch_shape_compiles_nothing() -> None:
-    assert keys.compiled(replace(WARPTILE, launch=single_block)) == keys.compiled(WARPTILE)
-    assert keys.compiled(WARPTILE.with_code(defines={"N": "1"})) != keys.compiled(WARPTILE)
-
-
-def test_every_record_has_all_its_parts() -> None:
-    for kernel in registry.kernels():
-        assert all(len(part) == 16 for part in (keys.judged(kernel), keys.run_key(kernel, "build")))
 
 
 # Functions of a record -----------------------------------------------------------------------------------------------
@@ -144,24 +124,17 @@ class TestDescribed:
         monkeypatch.setattr(paths, "KERNELS_DIR", Path(__file__).parent)
         callables._own_file.cache_clear()
 
-    def test_a_constant_two_calls_away_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_constants_and_helpers_that_it_reaches_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
         texts = [described(bound), described(cached_bound), described(bound_with(1.0))]
         monkeypatch.setitem(globals(), "FACTOR", 1e9)
-        assert not set(texts) & {described(bound), described(cached_bound), described(bound_with(1.0))}
-
-    def test_a_helper_counts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        text = described(bound)
+        texts += [described(bound), described(cached_bound), described(bound_with(1.0))]
         monkeypatch.setitem(globals(), "_helper", abs)
-        assert described(bound) != text
+        texts.append(described(bound))
+        assert len(set(texts)) == 7
 
-    def test_a_captured_value_counts(self) -> None:
-        assert described(bound_with(1.0)) == described(bound_with(1.0))
-        assert described(bound_with(1.0)) != described(bound_with(1e9))
-
-    def test_arguments_of_a_partial_count(self) -> None:
+    def test_captured_values_and_arguments_of_a_partial_count_and_other_packages_by_name(self) -> None:
+        assert described(bound_with(1.0)) == described(bound_with(1.0)) != described(bound_with(1e9))
         assert described(functools.partial(bound, 1.0)) != described(functools.partial(bound, 2.0))
-
-    def test_code_of_other_packages_counts_by_name(self) -> None:
         import json
 
         assert described(json.dumps) == repr(("json.dumps", []))

@@ -201,48 +201,26 @@ def test_blocks_that_sort_several_tiles_and_count_several_ranges(folder, precomp
 
 
 WRONG = {
-    "the last element not copied": ("memory.copy_128_half", "rest < n", "rest < n - 1"),
     "an element too many copied": ("memory.copy_64_half", "rest < n", "rest <= n"),
     "ids outside counted behind the counts": ("memory.histogram_global", "(unsigned)bins)", "(unsigned)bins + 1)"),
-    "ids outside counted in the first bin": ("memory.histogram_shared", "(unsigned)ids[i]", "(unsigned)max(ids[i], 0)"),
     "a block's counts not merged": ("memory.histogram_merged", "i < blocks", "i < blocks - 1"),
-    "partial histograms closer than the merge has threads": (
-        "memory.histogram_merged",
-        "blockIdx.x * PLACES",
-        "blockIdx.x * (bins + 1)",
-    ),
-    "a wave's counts not merged": ("memory.histogram_merged_waves", "block < blocks", "block < blocks - 1"),
     "counts kept for the next launch": ("memory.histogram_lanes", "counts[bin] = 0;", ""),
     "a segment's place within its tile forgotten": (
         "memory.histogram_ranges",
         "TILE_UNITS + (next >> 16)",
         "TILE_UNITS",
     ),
-    "what fills up a segment counted in the first bin": (
-        "memory.histogram_ranges",
-        "staged[place] = length",
-        "staged[place] = 0",
-    ),
-    "nothing behind the last id": ("memory.histogram_ranges", "< there ? id : nothing", "< there ? id : outside"),
     "the last range stored behind the counts": (
         "memory.histogram_ranges",
         "bin > (unsigned)bins",
         "bin > (unsigned)bins + 1",
     ),
-    "a shared range stored": ("memory.histogram_ranges", "if (many == 1)", "if (many >= 1)"),
     "the counters of the range before kept": ("memory.histogram_ranges", "own[bin] = 0", "own[bin] += 0"),
-    "a range's ids divided wrongly": ("memory.histogram_ranges", "+ divisor - 1) / divisor", ") / divisor"),
-    "the barrier before a tile is written missing": (
-        "memory.histogram_ranges",
-        "        __syncthreads();\n        for (unsigned unit",
-        "        for (unsigned unit",
-    ),
     "the barrier before adding missing": (
         "memory.histogram_shared_waves",
         "    __syncthreads();\n    for (int bin = threadIdx.x; bin <= bins; bin += THREADS) {\n        if",
         "    for (int bin = threadIdx.x; bin <= bins; bin += THREADS) {\n        if",
     ),
-    "the last elements not summed": ("memory.reduce_wide", "threadIdx.x < n % 4", "(int)threadIdx.x < n % 4 - 1"),
     "a step of the tree left out": ("memory.reduce_divergent", "step < THREADS", "2 * step < THREADS"),
 }
 

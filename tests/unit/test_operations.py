@@ -32,7 +32,7 @@ def test_every_operation_has_a_gate_and_every_gate_an_operation() -> None:
     assert set(GATES) == set(OPERATIONS) >= set(PROBLEMS)
 
 
-def test_an_unknown_operation_is_one_error() -> None:
+def test_an_operation_that_cannot_be_judged_or_timed_is_an_error() -> None:
     problem = Problem("transpose")
     for use in (
         lambda: operation("transpose"),
@@ -40,15 +40,16 @@ def test_an_unknown_operation_is_one_error() -> None:
         lambda: counts(problem, Shape(1, 8, 1)),
         lambda: needed_bytes(problem, Shape(1, 8, 1), 1 << 20),
         lambda: Gates().of("transpose"),
-        lambda: Gates({}).of("transpose"),
     ):
         with pytest.raises(UserError, match="there is no operation 'transpose'; known operations: gemm, "):
             use()
-
-
-def test_an_operation_without_a_gate_says_where_to_add_it() -> None:
     with pytest.raises(UserError, match=r"'gemm' has no numerical gate; add one to gemmrepro\.gates\.operations"):
         Gates({}).of("gemm")
+    with pytest.raises(UserError, match="a sweep cannot time the operation vector_add_in_place"):
+        replace(registry.kernel("ladder.vector_add"), timing=registry.Timing(baseline=None))
+    with pytest.raises(UserError, match=r"ceilings\.ffma: no loop 'another_loop' is emulated"):
+        other = CEILINGS[0].with_code(entry="another_loop")
+        list(Gates().of("ceiling_flops").cases(SimpleNamespace(), other, lambda operands: None, [1]))
 
 
 @pytest.mark.parametrize("name", sorted(PROBLEMS))
@@ -193,12 +194,6 @@ def test_a_probe_that_does_a_step_too_many_is_found(kernel: registry.Kernel, mon
     assert not all(verdicts(1))
 
 
-def test_a_sweep_is_refused_what_only_experiments_can_time() -> None:
-    kernel = registry.kernel("ladder.vector_add")
-    with pytest.raises(UserError, match="a sweep cannot time the operation vector_add_in_place"):
-        replace(kernel, timing=registry.Timing(baseline=None))
-
-
 CEILINGS = [kernel for kernel in registry.kernels("ceilings") if kernel.problem.op == "ceiling_flops"]
 
 
@@ -234,12 +229,6 @@ def test_a_ceilings_loop_is_judged_by_its_own_recipe(kernel: registry.Kernel, mo
     assert failures(1.01)
     if kernel.code.entry in ("ffma_loop", "wgmma_loop", "mma_loop"):
         assert failures(1.0, more=1), "an iteration too many"
-
-
-def test_a_loop_that_no_recipe_emulates_is_refused() -> None:
-    kernel = CEILINGS[0].with_code(entry="another_loop")
-    with pytest.raises(UserError, match=r"ceilings\.ffma: no loop 'another_loop' is emulated"):
-        list(Gates().of("ceiling_flops").cases(SimpleNamespace(), kernel, lambda operands: None, [1]))
 
 
 def test_memory_for_a_check_is_counted() -> None:

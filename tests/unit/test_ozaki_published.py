@@ -1,4 +1,4 @@
-"""What the reference says of the article's own numbers, without a GPU: rows of published.csv."""
+"""What the reference says of the article's own numbers, without a GPU: rows of its numbers.csv."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from support import ROOT
 from gemmrepro.ozaki import bounds, exact, exactness, inputs, pairs, programs
 from gemmrepro.ozaki.splitting import Split, multiply, split
 
-ROWS = [
-    row
-    for row in csv.DictReader((ROOT / "kernels/published.csv").read_text().splitlines())
-    if row["article"] == "ozaki"
-]
+ROWS = list(csv.DictReader((ROOT / "articles/ozaki/numbers.csv").read_text().splitlines()))
 FAST = "fast mode + fused split"
 E4M3_D = 16
 """The d that leaves the article's 130 of 14 x 14 pairs; it prints none for fp8."""

@@ -97,10 +97,3 @@ def test_an_error_of_the_driver_is_told_and_everything_given_back(monkeypatch):
     with pytest.raises(UserError, match="CUDA_ERROR_NOT_SUPPORTED"), l2_window.window(SESSION, array(8)):
         pass
     assert driver.limits == [8, 0] and driver.windows[-1][2] == 0
-
-
-def test_an_error_inside_gives_the_cache_back(monkeypatch):
-    driver = use(monkeypatch, aside=3000, span=4000)
-    with pytest.raises(RuntimeError), l2_window.window(SESSION, array(8)):
-        raise RuntimeError
-    assert driver.limits[-1] == 0 and driver.resets == 1

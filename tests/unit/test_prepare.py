@@ -83,11 +83,6 @@ def test_what_does_not_compile_for_an_architecture_that_no_record_speaks_of_is_l
         stage.build_all({NAIVE.id: ["100"]}, toolkit, 1, None, tmp_path / "cuda13")
 
 
-def test_only_toolkits_of_a_kernel_are_asked_for(tmp_path: Path) -> None:
-    found = prepare.load_binaries(session(9, 0), {WGMMA.id: WGMMA}, ("cuda11",), tmp_path, tmp_path)
-    assert found == prepare.Binaries({}, {})
-
-
 def test_a_timed_kernel_is_asked_for_by_its_id() -> None:
     assert list(prepare.timed_kernels("ladder", "ladder.smem,ladder.naive")) == ["ladder.smem", "ladder.naive"]
     with pytest.raises(UserError, match=r"ladder has no timed kernel ladder\.tea; it has ladder\.naive"):

@@ -46,7 +46,7 @@ REASONS: Mapping[tuple[str, str], str] = {
 
 
 def ident(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells a row of published.csv from the others."""
+    """What tells a row of numbers.csv from the others."""
     return tuple(row[key] for key in ("article", "table", "system", "dtype", "n", "d", "metric", "hardware", "value"))
 
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import pytest
 
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
-from gemmrepro.judge.published import published_rows
 from gemmrepro.paper.claims import references
 from gemmrepro.paper.inputs import TEMPLATES
+from gemmrepro.registry.articles import article_names
 
 CITED = re.compile(r"cite\(([^)]*)\)")
 
 
 def test_every_article_has_a_reference():
-    assert {article for each in references() for article in each.articles} == {
-        row["article"] for row in published_rows()
-    }
+    assert sorted(name for each in references() for name in each.articles) == list(article_names())
+    of_text = {each.id: each for each in references() if each.articles}
+    assert of_text["cutile"].articles == ["cutile", "ozaki"] and of_text["gpu-notes"].gpus == ["T4", "V100", "A100"]
+    assert of_text["cute"].note == "The second of two parts. Read in a Korean translation."
 
 
 def test_numbers_count_from_one():
@@ -55,20 +57,17 @@ def test_authors():
     ("text", "said"),
     [
         ("references: [{id: a, title: A}, {id: a, title: B}]", "one reference with the id 'a', not 2"),
-        ("references: [{id: b, article: x, same_as: a}]", "one reference with the id 'a', not 0"),
+        ("references: [{id: ada, title: A}]", "one reference with the id 'ada', not 2"),
         ("references: [{id: a, title: A, url: 'http://plain'}]", "does not match"),
-        ("references: [{id: a}]", "is not valid"),
+        ("references: [{id: a}]", "'title' is a required property"),
         ("references: [", "is not YAML"),
+        (None, "is missing; restore it"),
     ],
 )
-def test_what_is_wrong_is_named(tmp_path, text, said):
-    path = tmp_path / "references.yaml"
-    path.write_text(text)
+def test_what_is_wrong_is_named(tmp_path, monkeypatch, text, said):
+    if text:
+        (tmp_path / "references.yaml").write_text(text)
+    shutil.copy(paths.KERNELS_DIR / "chips.yaml", tmp_path)
+    monkeypatch.setattr(paths, "KERNELS_DIR", tmp_path)
     with pytest.raises(UserError, match=re.escape(said)):
-        references(path)
-
-
-def test_missing(tmp_path):
-    with pytest.raises(UserError, match="is missing; restore it"):
-        references(tmp_path / "references.yaml")
-    assert (paths.KERNELS_DIR / "references.yaml").is_file()
+        references()

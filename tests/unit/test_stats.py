@@ -15,14 +15,9 @@ def test_t_quantile_matches_the_published_table(freedom, expected):
     assert stats.t_quantile(freedom) == pytest.approx(expected, rel=1e-4)
 
 
-def test_median_ranks_are_the_binomial_ones():
-    # n = 10: P(X <= 1) = 11/1024, so ranks 2 and 9 (1-based) cover 1 - 22/1024.
-    low, high, coverage = stats.median_ranks(10)
-    assert (low, high) == (1, 8)
-    assert coverage == pytest.approx(1 - 22 / 1024)
-
-
 def test_ranks_that_reach_the_confidence_exactly_are_taken():
+    # n = 10: P(X <= 1) = 11/1024, so ranks 2 and 9 (1-based) cover 1 - 22/1024.
+    assert stats.median_ranks(10) == (1, 8, pytest.approx(1 - 22 / 1024))
     # n = 6: P(X <= 1) = 7/64, so ranks 1 and 4 (0-based) cover 1 - 14/64.
     assert stats.median_ranks(6, 1 - 14 / 64) == (1, 4, 1 - 14 / 64)
     assert stats.median_ranks(6, 1 - 13 / 64)[:2] == (0, 5)
@@ -37,15 +32,6 @@ def test_median_ranks_reach_the_confidence_they_state(count):
     assert (coverage >= 0.95) == (count >= 6)
 
 
-def test_median_interval_covers_a_skewed_distribution():
-    generator = np.random.default_rng(1)
-    hits = 0
-    for _ in range(2000):
-        interval = stats.median_interval(generator.lognormal(0.0, 0.5, size=25))
-        hits += interval.low <= 1.0 <= interval.high
-    assert hits / 2000 >= 0.94
-
-
 def simulate(generator, rounds, samples, drift, noise):
     """`rounds` bursts of a time whose level moves by `drift` between bursts, with one-sided noise inside each."""
     levels = 100.0 * (1 + drift * generator.standard_normal(rounds))
@@ -55,8 +41,8 @@ def simulate(generator, rounds, samples, drift, noise):
     return [level * (1 + noise * (burst - median)) for level, burst in zip(levels, scatter, strict=True)]
 
 
-@pytest.mark.parametrize("drift", [0.0, 0.002, 0.02])
-@pytest.mark.parametrize("samples", [1, 3, 40])
+@pytest.mark.parametrize("drift", [0.0, 0.02])
+@pytest.mark.parametrize("samples", [1, 40])
 def test_rounds_interval_covers_the_level_whatever_the_drift(drift, samples):
     generator = np.random.default_rng(20 + samples)
     hits = 0
@@ -66,32 +52,6 @@ def test_rounds_interval_covers_the_level_whatever_the_drift(drift, samples):
     # 600 draws of a 95% interval lie above 92.5% except once in a few hundred times. A round of one sample estimates
     # the mean level of a skewed noise instead of its median, which costs a little.
     assert hits / 600 >= (0.90 if samples == 1 else 0.925)
-
-
-def test_a_burst_alone_would_not_cover_the_drift():
-    """Why the rounds are there: the order statistics of pooled samples are far too sure of themselves."""
-    generator = np.random.default_rng(3)
-    burst_hits = round_hits = 0
-    for _ in range(400):
-        data = simulate(generator, 5, 200, 0.02, 0.002)
-        burst = stats.median_interval(data[0])
-        burst_hits += burst.low <= 100.0 <= burst.high
-        whole = stats.rounds_interval(data)
-        round_hits += whole.low <= 100.0 <= whole.high
-    assert burst_hits / 400 < 0.3
-    assert round_hits / 400 > 0.925
-
-
-@pytest.mark.parametrize("drift", [0.001, 0.01])
-def test_two_runs_agree_within_their_intervals(drift):
-    generator = np.random.default_rng(4)
-    agree = sum(
-        stats.rounds_interval(simulate(generator, 5, 30, drift, 0.001)).overlaps(
-            stats.rounds_interval(simulate(generator, 5, 30, drift, 0.001))
-        )
-        for _ in range(500)
-    )
-    assert agree / 500 >= 0.97
 
 
 def test_paired_ratio_cancels_a_drift_that_both_sides_share():
@@ -105,26 +65,6 @@ def test_paired_ratio_cancels_a_drift_that_both_sides_share():
     assert paired.low <= 0.5 <= paired.high
     assert paired.relative_width < 0.005
     assert stats.rounds_interval(kernel).relative_width > 5 * paired.relative_width
-
-
-def test_ratio_refuses_sides_of_unequal_length():
-    with pytest.raises(ValueError, match=r"shape|broadcast|argument"):
-        stats.ratio_interval([[1.0, 2.0]], [[1.0, 2.0, 3.0]])
-    with pytest.raises(ValueError, match="argument"):
-        stats.ratio_interval([[1.0]], [[1.0], [2.0]])
-
-
-def test_the_interval_always_holds_the_value_and_never_goes_below_zero():
-    interval = stats.rounds_interval([[1.0], [1.0], [1000.0]])
-    assert interval.low == 0.0
-    assert interval.low <= interval.value <= interval.high
-
-
-def test_single_sample_and_no_sample():
-    assert stats.rounds_interval([[3.0]]) == stats.Interval(3.0, 3.0, 3.0)
-    assert stats.rounds_interval([[], [3.0]]).value == 3.0
-    with pytest.raises(ValueError, match="no samples"):
-        stats.rounds_interval([[], []])
 
 
 def test_samples_that_all_read_the_same_are_known_to_a_tick():
@@ -155,19 +95,19 @@ def test_what_has_too_few_values_is_refused_or_of_no_width():
         stats.median_ranks(0)
     with pytest.raises(ValueError, match="at least two values"):
         stats.t_quantile(0)
+    with pytest.raises(ValueError, match="no samples"):
+        stats.rounds_interval([[], []])
+    with pytest.raises(ValueError, match=r"shape|broadcast|argument"):
+        stats.ratio_interval([[1.0, 2.0]], [[1.0, 2.0, 3.0]])
+    with pytest.raises(ValueError, match="argument"):
+        stats.ratio_interval([[1.0]], [[1.0], [2.0]])
+    assert stats.rounds_interval([[], [3.0]]) == stats.Interval(3.0, 3.0, 3.0)
+    assert stats.rounds_interval([[1.0], [1.0], [1000.0]]).low == 0.0
+    margins = stats.rounds_interval([[100.0]], tick=0.5, repeatability=0.01)
+    assert (margins.low, margins.high) == (98.5, 101.5)
+    widened = stats.ratio_interval([[30.0]], [[10.0]], ticks=(3.0, 2.0))
+    assert (widened.low, widened.value, widened.high) == (pytest.approx(3 * 0.7), 3.0, pytest.approx(3 * 1.3))
+    assert stats.median_interval([1.0, 2.0, 9.0]) == stats.Interval(2.0, 1.0, 9.0)
     assert stats.mean_interval([4.0]) == stats.Interval(4.0, 4.0, 4.0)
     two = stats.mean_interval([4.0, 6.0])
     assert two.value == 5.0 and two.high - 5.0 == pytest.approx(12.7062, rel=1e-5) == 5.0 - two.low
-
-
-def test_a_round_of_one_sample_counts_as_a_round():
-    two = stats.rounds_interval([[10.0], [12.0]])
-    assert two.value == 11.0 and two.high == pytest.approx(11 + 12.7062, rel=1e-5) and two.low == 0.0
-    margins = stats.rounds_interval([[100.0]], tick=0.5, repeatability=0.01)
-    assert (margins.low, margins.high) == (98.5, 101.5)
-
-
-def test_a_ratio_is_the_baselines_time_over_the_kernels():
-    assert stats.ratio_interval([[30.0]], [[10.0]]).value == 3.0
-    widened = stats.ratio_interval([[30.0]], [[10.0]], ticks=(3.0, 2.0))
-    assert (widened.low, widened.high) == (pytest.approx(3 * 0.7), pytest.approx(3 * 1.3))

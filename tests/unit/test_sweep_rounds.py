@@ -56,22 +56,11 @@ def test_every_round_with_something_left_runs_once_in_order_and_the_next_one_sta
     assert "--kernels" not in words and words[words.index("--free") + 1] == str(1 << 34)
 
 
-def test_a_finished_sweep_starts_no_round(monkeypatch):
-    processes = Processes()
-    assert run(monkeypatch, processes, []) == 0 and not processes.log
-
-
 def test_after_a_round_that_fails_the_next_one_is_cancelled(monkeypatch, capfd):
     processes = Processes(r1=9)
     assert run(monkeypatch, processes, [(0, "a"), (1, "a"), (2, "a")], total=3) == 9
     assert processes.log[-2:] == ["tell 1 '\\n'", "tell 2 ''"]
     assert "journal already" not in "".join(capfd.readouterr()), "nothing was measured before"
-
-
-def test_after_the_last_round_fails_nothing_is_left_to_cancel(monkeypatch, capfd):
-    processes = Processes(r2=9)
-    assert run(monkeypatch, processes, [(2, "a")], total=3) == 9
-    assert processes.log == ["start 2", "tell 2 '\\n'"]
 
 
 def test_chosen_kernels_and_what_is_left_of_the_time_are_handed_on(monkeypatch):
@@ -135,9 +124,3 @@ def test_a_chunk_is_the_time_between_its_events_by_launch(gpu):
     assert chunk.launches == 12 and chunk.time_us == pytest.approx(25.0)
     queued.last.waited = False
     assert device.chunk(queued).time_us == chunk.time_us and not queued.last.waited, "it waits for what runs alone"
-
-
-def test_a_reading_holds_sensors_and_energy(gpu):
-    reading = GpuDevice(gpu).read()
-    assert (reading.clock_mhz, reading.power_w, reading.temp_c, reading.throttle) == (1980.0, 300.0, 40.0, 0)
-    assert reading.energy_j == 5.0 and reading.at_s <= time.monotonic()

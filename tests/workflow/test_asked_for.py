@@ -15,7 +15,7 @@ from gemmrepro import experiments, registry
 from gemmrepro.core import dependencies
 from gemmrepro.host.plan import Plan
 
-TOP = ("Snakefile", "workflow", "envs", "kernels", "docker", "reports", "tests", "README.md", "flake.nix")
+TOP = ("Snakefile", "workflow", "envs", "kernels", "articles", "docker", "reports", "tests", "README.md", "flake.nix")
 ROWS = re.findall(r"^\| ((?:`\w+`(?:; )?)+) \|", (ROOT / "README.md").read_text(), re.MULTILINE)
 TARGETS = [target for row in ROWS for target in re.findall(r"\w+", row)]
 

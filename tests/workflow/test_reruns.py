@@ -179,13 +179,19 @@ EDITS = [
     # Claims, figures and the paper.
     Edit(
         "a claim's tolerance",
-        f"{LADDER}/claims.yaml",
+        "articles/ladder/claims.yaml",
         "tolerance: ",
         "tolerance: 9",
-        figures("ladder") | VERDICTS,
+        figures("ceilings", "hopper", "ladder") | VERDICTS,
         True,
     ),
-    Edit("a published value", "kernels/published.csv", "309,", "310,", figures("ladder", "hopper") | VERDICTS),
+    Edit(
+        "a published value",
+        "articles/ladder/numbers.csv",
+        "309,",
+        "310,",
+        figures("ceilings", "hopper", "ladder") | VERDICTS,
+    ),
     Edit("a rate of a chip", "kernels/chips.yaml", "38.7", "38.8", rows(*FAMILIES)),
     Edit(
         "a rule of judgement", f"{LIBRARY}/judge/rules.py", '"reproduced"', '"confirmed"', figures(*FAMILIES) | VERDICTS

@@ -91,7 +91,6 @@ for family, names in PLAN.figures().items():
         input:
             measurements=PLAN.measurements(sorted({family, "ceilings"} & set(FAMILIES))),
             experiments=PLAN.experiment_files([family]),
-            published=ancient(checked_out("kernels/published.csv")),
             drawn_from=ancient(drawn_from(family)),
             image=in_image("report"),
         output:
@@ -116,7 +115,6 @@ for family, names in PLAN.figures().items():
         params:
             family=family,
             registered=read_of_families("drawn", sorted({family, "ceilings"} & set(FAMILIES))),
-            published=printed(family),
             drawn_from=contents(drawn_from(family)),
             code=code("figures.stage", *declared([family])),
         message:

@@ -47,7 +47,7 @@ from gemmrepro.host.recipes import Sources
 from gemmrepro.host.plan import Plan, checked_out, contents, relative
 from gemmrepro.measure.recording import CEILINGS, FILES, GATES, MANIFEST, RUN, SANITIZERS, SUMMARY
 from gemmrepro.measure.regimes import FILES as REGIME_FILES
-from gemmrepro.registry import keys
+from gemmrepro.registry import articles, keys
 
 
 def stop(error):

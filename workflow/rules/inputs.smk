@@ -1,5 +1,4 @@
 # What the rules of each stage read: functions of wildcards, apart from the rules as Snakemake's lint asks.
-import csv
 import shlex
 from dataclasses import dataclass
 
@@ -19,12 +18,11 @@ RECORDING_RULES = [
 
 # What claims are judged by.
 JUDGED_BY = [
-    *(path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/claims.yaml")).is_file()),
+    *relative(path for name in articles.article_names() for path in articles.files(name)),
     *(path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/calculations.py")).is_file()),
-    checked_out("kernels/published.csv"),
     checked_out("kernels/chips.yaml"),
     checked_out("workflow/schemas/chips.schema.yaml"),
-    checked_out("workflow/schemas/claims.schema.yaml"),
+    *(checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("article", "claims")),
 ]
 
 
@@ -67,20 +65,12 @@ def recorded_experiments(family, names):
 
 
 def drawn_from(family):
-    """The committed files that figures of a family show, beside what articles print."""
+    """The committed files that figures of a family show: its own, and those of the articles that are about it."""
     folder = Path(checked_out(f"kernels/{family}"))
-    found = [folder / "claims.yaml", *folder.glob("tuned/*/*.csv"), *folder.glob("layouts/*.csv")]
+    own = [*folder.glob("tuned/*/*.csv"), *folder.glob("layouts/*.csv")]
     chips = [checked_out("kernels/chips.yaml"), checked_out("workflow/schemas/chips.schema.yaml")]
-    return [*chips, *sorted(str(path) for path in found if path.is_file())]
-
-
-def printed(family):
-    """A hash of what the articles print that a family is about."""
-    claims = Path(checked_out(f"kernels/{family}/claims.yaml"))
-    named = re.findall(r"\barticle: ([\w-]+)", claims.read_text()) if claims.is_file() else []
-    with open(checked_out("kernels/published.csv"), newline="") as file:
-        rows = [row for row in csv.reader(file) if row[0] in (*named, registry.family(family).article)]
-    return trees.digest(repr(rows))
+    printed = relative(path for name in articles.about(family) for path in articles.files(name))
+    return [*chips, *sorted(map(str, own)), *printed]
 
 
 def shown_in_report():
@@ -89,9 +79,10 @@ def shown_in_report():
     files = sorted([*template, *Path(checked_out(f"reports/recorded/{REFERENCE}")).rglob("*.csv")])
     findings = [checked_out(f"kernels/{family}/findings.md") for family in FAMILIES]
     schemas = [f"workflow/schemas/{name}.schema.yaml" for name in ("verdicts", "citation", "sanitizers")]
+    read = relative(path for name in articles.article_names() for path in articles.files(name))
     declarations = ["kernels/references.yaml", "kernels/mechanisms.yaml", "CITATION.cff", *schemas]
     sanitizers = [path for family in FAMILIES for path in PLAN.recorded(family, SANITIZERS, MANIFEST)]
-    found = [*map(str, files), *filter(os.path.isfile, findings), *map(checked_out, declarations), *sanitizers]
+    found = [*map(str, files), *filter(os.path.isfile, findings), *map(checked_out, declarations), *sanitizers, *read]
     return list(dict.fromkeys([*found, *relative(kernel.source_path for kernel in KERNELS.values())]))
 
 

@@ -16,6 +16,7 @@ from gemmrepro.gpu.baselines import BASELINES
 from gemmrepro.judge.published import published_rows
 from gemmrepro.operations import Shape, shape_of
 from gemmrepro.registry import LARGE_SHAPE, USUAL_SHAPES, Expect, Kernel, Launch, Step, TensorMap, card
+from gemmrepro.registry.articles import article_names
 
 Checks = Iterator[tuple[object, str]]
 
@@ -305,16 +306,12 @@ def check_stories(kernel: Kernel) -> Checks:
         not unknown,
         f"Story.evidence names {', '.join(unknown)}, which no stage reads; counters are METRICS of core/names.py.",
     )
-    rows = published_rows()
-    yield (
-        story.article is None or story.article in {row["article"] for row in rows},
-        f"published.csv has no article '{story.article}'.",
-    )
+    yield (story.article is None or story.article in article_names(), f"there is no article '{story.article}'.")
     if story.published_system:
-        systems = {row["system"] for row in rows if row["article"] == story.article}
+        systems = {row["system"] for row in published_rows() if row["article"] == story.article}
         yield (
             story.published_system in systems,
-            f"published.csv has no system '{story.published_system}' of article '{story.article}'.",
+            f"numbers.csv of article '{story.article}' has no system '{story.published_system}'.",
         )
     if story.gain_over:
         known = {other.id for name in registry.family_names() for other in registry.kernels(name)}

@@ -13,8 +13,8 @@ KERNELS_DIR = ROOT / "kernels"
 SCHEMAS = ROOT / "workflow" / "schemas"
 """JSON schemas, written as YAML."""
 
-PUBLISHED_CSV = KERNELS_DIR / "published.csv"
-"""Every number that the articles print."""
+ARTICLES_DIR = ROOT / "articles"
+"""One folder per article: what it prints and states."""
 
 RECORDINGS = ROOT / "reports" / "recorded"
 """Committed measurements, one folder per GPU."""

@@ -19,8 +19,7 @@ from gemmrepro.core.machine import cpu_in_words
 from gemmrepro.core.names import LIBRARY, TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import AFTER, BEFORE, Experiment
-from gemmrepro.measure.columns import number
-from gemmrepro.measure.rows import is_current, select
+from gemmrepro.measure.rows import is_current, read_cells, select, with_types
 
 
 @dataclass(frozen=True)
@@ -79,29 +78,17 @@ def row_key(family: str, name: str, row: Mapping[str, Any], *columns: str) -> st
     return f"{family}/{name}/{row['kernel']}/{row['toolkit']}" + (f"/{cells}" if cells else "")
 
 
+RESTORED = "run the experiment again, or restore it"
+
+
 def _read(path: Path, experiment: Experiment) -> pd.DataFrame:
     if not path.is_file():
         return pd.DataFrame(columns=list(experiment.header))
-    try:
-        table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not a readable CSV ({error}); run the experiment again, or restore it.") from None
+    table = read_cells(path, RESTORED)
     if list(table.columns) != list(experiment.header):
-        raise UserError(f"{path} does not have the columns that the experiment declares; run it again, or restore it.")
-    for column in experiment.columns:
-        if column.kind != "text":
-            cells = table[column.name]
-            typed = {cell: number(cell, column.kind) for cell in cells.unique()}
-            if wrong := [cell for cell, value in typed.items() if cell and value is None]:
-                raise UserError(
-                    f"{path}, line {list(cells).index(wrong[0]) + 2}: {column.name} is '{wrong[0]}', which is no "
-                    f"{column.kind}; run it again, or restore it."
-                )
-            numbers = pd.to_numeric(cells.map(typed))
-            table[column.name] = numbers.astype("Int64" if column.kind == "integer" else float)
-    for name in (*BEFORE, *AFTER):
-        table[name] = table[name].astype(object)
-    return table
+        raise UserError(f"{path} does not have the columns that the experiment declares; {RESTORED}.")
+    kinds = dict.fromkeys((*BEFORE, *AFTER), "text") | {column.name: column.kind for column in experiment.columns}
+    return with_types(table, kinds, path, RESTORED)
 
 
 def nothing(experiment: Experiment) -> Results:
@@ -121,7 +108,7 @@ def load(folder: Path | str | None, family: str) -> dict[str, Results]:
             results[experiment.name] = nothing(experiment)
             continue
         table, manifest = (Path(folder) / family / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
-        run = read_json(manifest, "the experiment's JSON", "run it again, or restore it") if manifest.is_file() else {}
+        run = read_json(manifest, "the experiment's JSON", RESTORED) if manifest.is_file() else {}
         results[experiment.name] = Results(
             experiment, _read(table, experiment), run, table if table.is_file() else None
         )

@@ -87,7 +87,7 @@ class Numbers(Protocol):
     """Where the marks of a table come from. Each look-up gives None for what is not there."""
 
     def printed(self, system: str, metric: str, **cells: Any) -> Printed | None:
-        """The one row of published.csv of the family's article (or of `article`). Raises UserError for several."""
+        """The one row of numbers.csv of the family's article (or of `article`). Raises UserError for several."""
 
     def swept(self, kernel: str, column: str, n: int, cache: str = "warm") -> Measured | None:
         """``tflops``, ``gbps``, ``median_us`` or ``ratio`` of a kernel's square problem or

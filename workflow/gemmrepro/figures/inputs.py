@@ -21,6 +21,7 @@ from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, Regimes, counted, row_key, select
 from gemmrepro.paper.claims import VerdictsView
 from gemmrepro.registry import chips
+from gemmrepro.registry.articles import chip_of
 
 
 def interval(row: pd.Series, low: str | None, high: str | None) -> tuple[float, float]:
@@ -88,11 +89,16 @@ class Numbers:
     ceilings: Measurements | None
     results: Mapping[str, Results]
 
+    @property
+    def _article(self) -> str | None:
+        return registry.family(self.measured.family).article
+
     def printed(self, system: str, metric: str, **cells: Any) -> Printed | None:
-        wanted = {"article": registry.family(self.measured.family).article, "system": system, "metric": metric, **cells}
-        rows = [row for row in published_rows() if all(row[key] == value for key, value in wanted.items())]
+        wanted, article = {"system": system, "metric": metric, **cells}, self._article
+        printed = published_rows(article) if article else ()
+        rows = [row for row in printed if all(row[key] == value for key, value in wanted.items())]
         if len(rows) > 1:
-            raise UserError(f"published.csv has {len(rows)} rows with {wanted}; name one.")
+            raise UserError(f"articles/{article}/numbers.csv has {len(rows)} rows with {wanted}; name one.")
         return Printed(rows[0]["value"], rows[0]["hardware"]) if rows else None
 
     def swept(self, kernel: str, column: str, n: int, cache: str = "warm") -> Measured | None:
@@ -117,7 +123,7 @@ class Numbers:
         return _measured(row, column, (declared.low, declared.high), key)
 
     def rate(self, hardware: str, name: str) -> float | None:
-        chip = chips.of_article(hardware) or chips.chips().get(hardware)
+        chip = (chip_of(self._article, hardware) if self._article else None) or chips.chips().get(hardware)
         rate = chip.rate(name) if chip else None
         return rate.value if rate else None
 

@@ -6,7 +6,6 @@ too. Machine code for any other architecture would be read by nothing in the run
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -16,10 +15,10 @@ from typing import Any
 import yaml
 
 from gemmrepro import registry
-from gemmrepro.core import paths, schemas
+from gemmrepro.core import schemas
 from gemmrepro.core.architectures import COMPILED, KNOWN
 from gemmrepro.judge.metrics import METRICS
-from gemmrepro.registry import Kernel, chips
+from gemmrepro.registry import Kernel, articles
 from gemmrepro.registry.requirements import newest_target
 
 AUTO = "auto"
@@ -41,24 +40,24 @@ def recorded_capability(recordings: Path) -> int | None:
 
 
 def counted(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
-    """Architectures whose machine code the claims of `families` count, by kernel.
+    """Architectures whose machine code claims on the kernels of `families` count, by kernel.
 
-    A claim names one (`compute.arch`), or means that of the GPUs that the article of the kernel's family prints figures
-    of. The claims are read unchecked, since this is part of every start; the stage that judges them checks them.
+    A claim names one (`compute.arch`), or means those of the GPUs that its article prints figures of. The claims are
+    read unchecked, since this is part of every start; the stage that judges them checks them.
     """
-    documents = {name: document for name in families if (document := _claims(name))}
-    article_chips = _article_chips()
-    of_family = {name: article_chips[str(document.get("article"))] for name, document in documents.items()}
+    families = set(families)
     found: defaultdict[str, set[int]] = defaultdict(set)
-    for document in documents.values():
-        for claim in document.get("claims") or ():
-            compute = claim.get("compute") or {}
+    for name in articles.article_names():
+        chips = (articles.chip_of(name, hardware) for hardware in articles.article(name).hardware)
+        own = {chip.capability for chip in chips if chip}
+        for compute in _computed(name):
             metric = METRICS.get(str(compute.get("metric")))
             if metric is None or metric.way != COUNT or (metric.word == "calculated" and "arch" not in compute):
                 continue  # counters are read, or nothing is
             for kernel in _kernels(compute):
                 named = str(compute.get("arch", "")).removeprefix("sm_").rstrip("af")
-                found[kernel] |= {int(named)} if named.isdigit() else of_family.get(kernel.split(".")[0], set())
+                if kernel.split(".")[0] in families:
+                    found[kernel] |= {int(named)} if named.isdigit() else own
     return {kernel: frozenset(archs) for kernel, archs in found.items()}
 
 
@@ -99,21 +98,11 @@ def _kernels(compute: Mapping[str, Any]) -> list[str]:
     return [str(compute[key]) for key in ("kernel", "over") if key in compute] + list(compute.get("kernels", ()))
 
 
-def _claims(family: str) -> dict[str, Any]:
-    path = paths.KERNELS_DIR / family / "claims.yaml"
+def _computed(article: str) -> list[Mapping[str, Any]]:
+    """What the claims of an article compute, as far as it can be read."""
     try:
-        document = schemas.parse_yaml(path.read_text())
+        document = schemas.parse_yaml((articles.folder(article) / articles.CLAIMS).read_text())
     except (FileNotFoundError, yaml.YAMLError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
-
-
-def _article_chips() -> Mapping[str, set[int]]:
-    """Capabilities of the GPUs that published.csv has figures of, by article."""
-    found: defaultdict[str, set[int]] = defaultdict(set)
-    with (paths.KERNELS_DIR / "published.csv").open(newline="") as file:
-        for article, hardware in {(row["article"], row["hardware"]) for row in csv.DictReader(file)}:
-            chip = chips.of_article(hardware)
-            if chip:
-                found[article].add(chip.capability)
-    return found
+        return []
+    listed = document.get("claims") if isinstance(document, dict) else ()
+    return [claim.get("compute") or {} for claim in listed or ()]

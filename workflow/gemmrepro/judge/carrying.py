@@ -20,6 +20,7 @@ from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.judge.expressions import evaluate
 from gemmrepro.recordings.limits import bounds
 from gemmrepro.registry import chips, kernel, kernels
+from gemmrepro.registry.articles import ARTICLE, chip_of
 from gemmrepro.registry.chips import RATES, Rate, same_gpu
 
 SHARE, MODEL = "share", "model"
@@ -152,7 +153,7 @@ def _of_chip(claim: Claim, names: Mapping[str, str]) -> list[tuple[str, str]]:
         return [("transfer.chip", f"{chips.FILE} has no chip '{named}'")]
     chip = _chip_of_article(claim)
     if chip is None:
-        return [("transfer", f"{chips.FILE} has no chip that published.csv calls '{claim.hardware}'")]
+        return [("transfer", f"{ARTICLE} names no chip for the hardware '{claim.hardware}'")]
     return [
         ("transfer", f"{chips.FILE} has no rate '{name}' of {chip.name}; name another chip with the key 'chip'")
         for part, name in names.items()
@@ -172,7 +173,7 @@ def _there(claim: Claim, part: str, name: str) -> Rate | None:
 
 def _chip_of_article(claim: Claim) -> chips.Chip | None:
     named = claim.transfer.get("chip")
-    return chips.chips().get(named) if named is not None else chips.of_article(claim.hardware)
+    return chips.chips().get(named) if named is not None else chip_of(claim.article, claim.hardware)
 
 
 def _at_hand(name: str, transfer: Mapping[str, Any], evidence: Evidence, machine: str | None) -> Rate:

@@ -18,7 +18,7 @@ ANYWHERE = ("wrong", "latent fault")
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim with its published rows (dicts of published.csv's columns) looked up.
+    """One claim with its published rows (dicts of the columns of numbers.csv) looked up.
 
     `compute` holds the keys of its metric, as gemmrepro.judge.metrics defines them. `published` is empty where the
     article gives no figure: for a statement about machine code, and for what goes beyond the article. `covered_by` is

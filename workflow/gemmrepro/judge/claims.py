@@ -1,8 +1,8 @@
-"""Loads what the articles claim: ``kernels/<family>/claims.yaml``, checked, with the published values looked up."""
+"""Loads what the articles claim: ``articles/<name>/claims.yaml``, checked, with the published values looked up."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from gemmrepro.core import paths, schemas
+from gemmrepro.core import schemas
 from gemmrepro.core.paths import ROOT, SCHEMAS
 from gemmrepro.core.text import filled_in
 from gemmrepro.errors import UserError
@@ -21,7 +21,8 @@ from gemmrepro.judge.metrics.consistent import references as of_cases
 from gemmrepro.judge.published import NEED_NO_CLAIM, published_rows
 from gemmrepro.judge.rules import FACTOR
 from gemmrepro.measure.regimes import NOT_STATED
-from gemmrepro.registry import family_names
+from gemmrepro.registry import articles, family_names
+from gemmrepro.registry.articles import Article
 
 if TYPE_CHECKING:
     import jsonschema
@@ -53,10 +54,13 @@ def schema(words: Collection[str] = tuple(METRICS)) -> dict[str, Any]:
     return document
 
 
-def load_file(path: Path, family: str, *, judged: bool = False) -> list[Claim]:
-    """The claims of one file.
+def load_file(
+    path: Path, article: str, *, judged: bool = False, families: Collection[str] | None = None
+) -> list[Claim]:
+    """The claims of one file, of an article.
 
     Args:
+        families: only the claims that these judge are held against kernels, experiments and chips; by default all.
         judged: there are verdicts on them, so that the file was checked against the schema, which takes most of the
             time.
 
@@ -64,13 +68,11 @@ def load_file(path: Path, family: str, *, judged: bool = False) -> list[Claim]:
         UserError: names the file, and every claim and key that is wrong.
     """
     document = _document(path, checked=judged)
-    published = [row for row in published_rows() if row["article"] == document["article"]]
-    if not published:
-        raise UserError(f"{path}, key 'article': published.csv has no article '{document['article']}'.")
+    text, published = articles.article(article), published_rows(article)
     problems = _repeated(document["claims"])
     claims = []
     for entry in document["claims"]:
-        claim, wrong = _load_claim(entry, document, family, published)
+        claim, wrong = _load_claim(entry, text, published, families)
         claims.append(claim)
         problems += [f"claim '{entry['id']}', key '{problem.key}': {problem.message}" for problem in wrong]
     problems += _wrongly_covered(claims)
@@ -96,8 +98,6 @@ def _not_covering(claim: Claim, name: str, own: Mapping[str, Claim]) -> str:
         return f"there is no claim '{name}' in this file"
     if other is claim:
         return "it is the claim itself"
-    if other.article != claim.article:
-        return f"'{name}' is about another article, {other.article}"
     if other.register not in (ARTICLE, claim.register):
         return f"'{name}' is in the register {other.register}, not among the article's statements"
     if other.covered_by:
@@ -161,7 +161,10 @@ def _repeated(entries: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _load_claim(
-    entry: Mapping[str, Any], document: Mapping[str, Any], family: str, published: Sequence[Mapping[str, Any]]
+    entry: Mapping[str, Any],
+    article: Article,
+    published: Sequence[Mapping[str, Any]],
+    families: Collection[str] | None,
 ) -> tuple[Claim, list[Problem]]:
     """One claim of a file that fits the schema, and its problems that the schema cannot catch."""
     compute = entry["compute"]
@@ -172,8 +175,8 @@ def _load_claim(
     problems += wrong + wrong_throughput
     claim = Claim(
         id=entry["id"],
-        family=family,
-        article=entry.get("article", document["article"]),
+        family=_family(entry),
+        article=article.name,
         where=entry["where"],
         statement=entry["statement"],
         published=rows,
@@ -182,18 +185,19 @@ def _load_claim(
         tolerance=entry.get("tolerance"),
         within_factor=float(entry.get("within_factor", FACTOR)),
         same_side="same_side_of" in entry,
-        toolkits=tuple(document["judge"]["toolkits"]),
-        cache=compute.get("cache", document["judge"]["cache"]),
+        toolkits=tuple(article.toolkits),
+        cache=compute.get("cache", article.cache),
         register=entry.get("register", ARTICLE),
         covered_by=entry.get("covered_by"),
         correction=entry.get("correction"),
-        regime=entry.get("regime", document["judge"].get("regime", NOT_STATED)),
+        regime=entry.get("regime", article.regime or NOT_STATED),
         throughput=throughput[0] if throughput else None,
     )
-    if problems:
+    if problems or (families is not None and claim.family not in families):
         return claim, problems
-    if "article" in entry and rows:
-        problems.append(Problem("article", f"its published rows are those of {document['article']}"))
+    if claim.family not in family_names():
+        message = f"there is no family '{claim.family}' in kernels/; name that of the experiments or calculations"
+        return claim, [Problem("family", message)]
     problems += METRICS[claim.metric].check(claim)
     problems += [Problem(key, message) for key, message in carrying_problems(claim)]
     if claim.tolerance and rows and compute["metric"] not in ("consistent", "none") and _counts(claim):
@@ -205,6 +209,14 @@ def _load_claim(
     except (KeyError, ValueError):
         allowed = "only {value} and {percent} may stand in braces" if rows else "without a figure, no braces"
         return claim, [*problems, Problem("statement", allowed)]
+
+
+def _family(entry: Mapping[str, Any]) -> str:
+    """The family that a claim is judged by: as it says, or the id's first word, or that of its first kernel."""
+    compute, known = entry["compute"], family_names()
+    named = [entry["id"], *compute.get("kernels", ()), compute.get("kernel", "")]
+    found = (name.split(".")[0] for name in named)
+    return str(entry.get("family") or next((name for name in found if name in known), entry["id"].split(".")[0]))
 
 
 def _with_rows(
@@ -230,9 +242,9 @@ def _over_itself(compute: Mapping[str, Any]) -> bool:
 def _look_up(
     references: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[Mapping[str, Any], ...], list[Problem]]:
-    """The row of published.csv that each reference picks; a problem for each that does not pick exactly one.
+    """The row of numbers.csv that each reference picks; a problem for each that does not pick exactly one.
 
-    `published` are the rows of the file's article; a reference may name another.
+    `published` are the rows of the claim's article; a reference may name another.
     """
     rows, problems = [], []
     for reference in references:
@@ -242,7 +254,7 @@ def _look_up(
             rows += matching
         else:
             wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
-            message = f"{len(matching)} rows of published.csv match ({wanted}), not one"
+            message = f"{len(matching)} rows of numbers.csv match ({wanted}), not one"
             problems.append(Problem("published", message))
     return tuple(rows), problems
 
@@ -254,7 +266,7 @@ def _filled_in(claim: Claim) -> str:
 
 
 def load(families: tuple[str, ...] | None = None, *, judged: bool = False) -> list[Claim]:
-    """All claims of `families` (default: every family that has a claims.yaml), in the order of the files.
+    """The articles' claims that are judged by `families` (default: all), by family, then in the order of the files.
 
     Args:
         judged: see `load_file`.
@@ -262,22 +274,27 @@ def load(families: tuple[str, ...] | None = None, *, judged: bool = False) -> li
     Raises:
         UserError: see `load_file`.
     """
-    names = family_names() if families is None else families
-    return [claim for name in names for claim in _load_family(name, judged)]
-
-
-def _load_family(name: str, judged: bool) -> Iterator[Claim]:
-    path = paths.KERNELS_DIR / name / "claims.yaml"
-    if path.is_file():
-        yield from load_file(path, name, judged=judged)
+    wanted = family_names() if families is None else families
+    names = articles.article_names()
+    if families is not None:
+        about = {name for family in wanted for name in articles.about(family)}
+        names = tuple(name for name in names if name in about)
+    paths = {name: articles.folder(name) / articles.CLAIMS for name in names}
+    found = [
+        claim
+        for name, path in paths.items()
+        if path.is_file()
+        for claim in load_file(path, name, judged=judged, families=families)
+    ]
+    return [claim for family in wanted for claim in found if claim.family == family]
 
 
 def uncovered(claims: list[Claim]) -> list[dict[str, Any]]:
-    """Rows of published.csv that no claim refers to, of the articles that `claims` are about.
+    """Rows of numbers.csv that no claim refers to, of the articles that `claims` are about.
 
     Rows of the metrics in `NEED_NO_CLAIM` are left out.
     """
-    articles = {claim.article for claim in claims}
+    names = {claim.article for claim in claims}
     used = {tuple(row.items()) for claim in claims for row in claim.published}
-    results = [row for row in published_rows() if row["article"] in articles and row["metric"] not in NEED_NO_CLAIM]
+    results = [row for row in published_rows() if row["article"] in names and row["metric"] not in NEED_NO_CLAIM]
     return [row for row in results if tuple(row.items()) not in used]

@@ -172,6 +172,25 @@ class Evidence:
         return find_build(kernel, self.build_dir, toolkit)
 
 
+def joined(parts: Sequence[Evidence]) -> Evidence:
+    """The evidence of several families as one, with the run and the experiments of the first."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    tables = {
+        name: pd.concat([getattr(part.measured, name) for part in parts], ignore_index=True)
+        for name in ("summary", "counters")
+    }
+    shared = [regime for regime in first.regimes if all(regime in part.regimes for part in parts)]
+    return replace(
+        first,
+        measured=replace(first.measured, **tables),
+        gates={kernel: gate for part in parts for kernel, gate in part.gates.items()},
+        regimes={regime: pd.concat([part.regimes[regime] for part in parts], ignore_index=True) for regime in shared},
+        lacking={kernel: needs for part in parts for kernel, needs in part.lacking.items()},
+    )
+
+
 def load_gates(gates_dir: Path | str, kernel_ids: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """The gate verdicts that exist, by kernel id. Raises UserError if one is corrupt."""
     gates = {}

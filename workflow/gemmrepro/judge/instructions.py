@@ -16,7 +16,7 @@ from gemmrepro.judge.evidence import Evidence
 from gemmrepro.judge.metrics.base import Readings, published
 from gemmrepro.measure.rows import row_key
 from gemmrepro.operations import shape_of
-from gemmrepro.registry import chips
+from gemmrepro.registry.articles import chip_of
 
 _OLDER, _OLDER_CEILING = "mma.sync", "ceilings.mma_f16"
 _RATES = {"bf16": "bf16", "fp16": "fp16_acc32"}
@@ -46,7 +46,7 @@ def not_comparable(claim: Claim, readings: Readings, evidence: Evidence) -> str:
     """Why a ratio below the published one compares different instructions, as sentences; '' where it does not."""
     if claim.metric != "ratio" or readings.judged.value.value >= published(claim):
         return ""
-    chip = chips.of_article(claim.hardware)
+    chip = chip_of(claim.article, claim.hardware)
     kernel, row = registry.kernel(claim.compute["kernel"]), _row(readings, evidence)
     key = place(str(row["baseline"]), kernel.problem, shape_of(kernel.compute.op, claim.compute["n"]))
     ran = str((evidence.measured.run.get("baseline_kernels") or {}).get(key, ""))
@@ -79,7 +79,7 @@ def _parts(
     '' where the kernel's published rate, a ceiling or the data sheet's rate is missing.
     """
     kernel = registry.kernel(claim.compute["kernel"])
-    chip, rate = chips.of_article(claim.hardware), _RATES.get(kernel.compute.dtype_in, "")
+    chip, rate = chip_of(claim.article, claim.hardware), _RATES.get(kernel.compute.dtype_in, "")
     sheet = chip.rate(rate) if chip and rate else None
     if claim.throughput is None or sheet is None or not instruction.ceiling or evidence.ceilings is None:
         return ""

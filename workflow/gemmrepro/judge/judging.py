@@ -13,7 +13,7 @@ from gemmrepro.experiments import results as experiment_results
 from gemmrepro.judge import carrying, claims
 from gemmrepro.judge.ceilings import CEILING_FAMILY
 from gemmrepro.judge.claim import BUILD, Claim
-from gemmrepro.judge.evidence import Evidence, NotMeasured, Value, load_gates
+from gemmrepro.judge.evidence import Evidence, NotMeasured, Value, joined, load_gates
 from gemmrepro.judge.instructions import not_comparable
 from gemmrepro.judge.metrics import METRICS, Exhibit, OtherToolkitsOnly, expected, not_judged
 from gemmrepro.judge.rules import (
@@ -202,7 +202,7 @@ def judge_all(
     all_claims = load_claims(families)
     ceilings = load(measure_dir, CEILING_FAMILY)
     evidence: dict[str, Evidence] = {}
-    judged = dict.fromkeys((*(families or ()), *(claim.family for claim in all_claims)))
+    judged = dict.fromkeys((*(families or ()), *(family for claim in all_claims for family in rested_on(claim))))
     measured = {family: load(measure_dir, family) for family in judged}
     capability = capability_of(measured.values())
     for family in judged:
@@ -215,5 +215,11 @@ def judge_all(
         lacking = {name: needed for name, needed in needs.items() if needed}
         found = (measured[family], gates, Path(build_dir), results, ceilings, regimes, lacking)
         evidence[family] = Evidence(*found)
-    entries = tuple(judge(claim, evidence[claim.family]) for claim in all_claims)
+    entries = tuple(judge(claim, joined([evidence[family] for family in rested_on(claim)])) for claim in all_claims)
     return Judgements(entries, tuple(of_family.measured for of_family in evidence.values()))
+
+
+def rested_on(claim: Claim) -> list[str]:
+    """The families whose rows a claim rests on, its own first. An experiment has all of its rows in its own family."""
+    own = {kernel.id: kernel.family for kernel in registry.kernels()} if METRICS[claim.metric].of_rows else {}
+    return list(dict.fromkeys([claim.family, *(own[kernel] for kernel in claim.kernels if kernel in own)]))

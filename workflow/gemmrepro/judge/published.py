@@ -1,18 +1,19 @@
-"""The articles' numbers: kernels/published.csv."""
+"""The articles' numbers: articles/<name>/numbers.csv."""
 
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.core.paths import PUBLISHED_CSV
 from gemmrepro.errors import UserError
 from gemmrepro.measure.columns import number
+from gemmrepro.registry import articles
 
-PUBLISHED_COLUMNS = "article table system dtype n d metric value unit hardware place note".split()
+PUBLISHED_COLUMNS = "table system dtype n d metric value unit hardware place note".split()
 NEED_NO_CLAIM = {
     "parameter": "what an article sets, not measures",
     "lines": "claims on the lengths of sources compare the project's own files",
@@ -20,25 +21,42 @@ NEED_NO_CLAIM = {
 """Metrics of rows that no claim has to refer to, and why."""
 
 
-def published_rows(path: Path = PUBLISHED_CSV) -> list[dict[str, Any]]:
-    """published.csv as dicts: n and d as int or None, value as float, empty text as ''.
+def published_rows(name: str | None = None) -> list[dict[str, Any]]:
+    """The numbers of an article, by default of all: n and d as int or None, value as float, empty text as ''.
 
-    `place` says where a source prints it: ``Section: sentence``, several with ``; `` between them.
+    `article` is the folder's name; `place` says where a source prints it: ``Section: sentence``, several with ``; ``
+    between them. An article that prints no number has no file.
 
     Raises:
-        UserError: the file is missing, or a cell is not a number.
+        UserError: a column is missing, a cell is not a number, or article.yaml does not name the hardware.
     """
-    return [dict(row) for row in _read(path)]
+    names = articles.article_names() if name is None else (name,)
+    paths = {each: articles.folder(each) / articles.NUMBERS for each in names}
+    return [{"article": each, **row} for each, path in paths.items() if path.is_file() for row in _read(path)]
+
+
+def as_csv() -> str:
+    """All numbers as one table, as their files print them, with the article's name in a column of its own."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["article", *PUBLISHED_COLUMNS])
+    for name in articles.article_names():
+        path = articles.folder(name) / articles.NUMBERS
+        if path.is_file():
+            with path.open(newline="") as file:
+                writer.writerows([name, *(row[each] for each in PUBLISHED_COLUMNS)] for row in csv.DictReader(file))
+    return text.getvalue()
 
 
 @cache
 def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
     """The file is read once: a family's figures look up some hundred of its rows."""
-    try:
-        with path.open(newline="") as file:
-            rows: list[dict[str, Any]] = list(csv.DictReader(file))
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; restore it from the repository.") from None
+    known = articles.article(path.parent.name).hardware
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        rows: list[dict[str, Any]] = list(reader)
+    if strange := sorted(set(reader.fieldnames or ()) - set(PUBLISHED_COLUMNS)):
+        raise UserError(f"{path}, line 1: nothing reads the column '{strange[0]}'; remove it.")
     for line, row in enumerate(rows, start=2):
         absent = [column for column in PUBLISHED_COLUMNS if row.get(column) is None]
         if absent:
@@ -48,4 +66,8 @@ def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
             row[name] = number(cell, kind)
             if row[name] is None and (cell or name == "value"):
                 raise UserError(f"{path}, line {line}: {name} is '{cell}', which is no {kind}.")
+        if row["hardware"] and row["hardware"] not in known:
+            raise UserError(
+                f"{path}, line {line}: {articles.ARTICLE} has no hardware '{row['hardware']}'; name its chip."
+            )
     return tuple(rows)

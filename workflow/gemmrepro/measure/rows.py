@@ -28,7 +28,8 @@ from gemmrepro.measure.columns import (
     CounterRow,
     RegimeRow,
     Row,
-    columns,
+    kinds,
+    number,
 )
 from gemmrepro.measure.derived import Taken
 from gemmrepro.measure.regimes import READINGS, REGIMES, RUN, SAMPLES, SUMMARY, Reading
@@ -98,42 +99,43 @@ class Measurements:
             ) from None
 
 
-def read_table(path: Path, table: type) -> pd.DataFrame:
-    """A CSV with at least the columns of `table`.
+RESTORED = "remeasure, or restore the recorded file"
 
-    Text is read as str ('' when empty), whole numbers as Int64, others as float.
+
+def read_cells(path: Path, remedy: str) -> pd.DataFrame:
+    """A CSV's cells as text. Raises UserError, with the remedy, if it is none."""
+    try:
+        return pd.read_csv(path, dtype=str, keep_default_na=False)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not a readable CSV ({error}); {remedy}.") from None
+
+
+def with_types(rows: pd.DataFrame, kinds: Mapping[str, str], path: Path, remedy: str) -> pd.DataFrame:
+    """`rows` of text with types by column: text as str ('' when empty), whole numbers as Int64, others as float.
+
+    Raises:
+        UserError: a cell of numbers holds none; names its line.
     """
-    wanted = columns(table)
-    names = [column.name for column in wanted]
-    if not path.is_file():
-        rows = pd.DataFrame(columns=names)
-    else:
-        try:
-            rows = pd.read_csv(path, dtype=str, keep_default_na=False)
-        except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
-            raise UserError(
-                f"{path} is not a readable CSV ({error}); remeasure, or restore the recorded file."
-            ) from None
-        missing = [name for name in names if name not in rows.columns]
-        if missing:
-            raise UserError(
-                f"{path} has no column {', '.join(missing)}; it was written by another version: remeasure, or restore "
-                "the recorded file."
-            )
-    rows = rows[names].copy()
-    for column in wanted:
-        cells = rows[column.name]
-        if column.kind == "text":
-            rows[column.name] = cells.astype(object)
+    for name, kind in kinds.items():
+        cells = rows[name]
+        if kind == "text":
+            rows[name] = cells.astype(object)
             continue
-        typed = {cell: column.typed(cell) for cell in cells.unique()}
-        wrong = cells.map(lambda cell: isinstance(typed[cell], str))  # noqa: B023
-        if wrong.any():
-            first = int(wrong.idxmax())
-            raise UserError(f"{path}, line {first + 2}: {column.name} is '{cells[first]}', which is not a number.")
-        numbers = pd.to_numeric(cells.map(typed))
-        rows[column.name] = numbers.astype("Int64" if column.kind == "integer" else float)
-    return rows.reset_index(drop=True)
+        typed = {cell: number(cell, kind) for cell in cells.unique()}
+        if wrong := [cell for cell, value in typed.items() if cell and value is None]:
+            line = list(cells).index(wrong[0]) + 2
+            raise UserError(f"{path}, line {line}: {name} is '{wrong[0]}', which is not a number; {remedy}.")
+        rows[name] = pd.to_numeric(cells.map(typed)).astype("Int64" if kind == "integer" else float)
+    return rows
+
+
+def read_table(path: Path, table: type) -> pd.DataFrame:
+    """A CSV with at least the columns of `table`; empty if there is no file. Raises UserError if it is none."""
+    by_name = kinds(table)
+    rows = read_cells(path, RESTORED) if path.is_file() else pd.DataFrame(columns=[*by_name])
+    if missing := [name for name in by_name if name not in rows.columns]:
+        raise UserError(f"{path} has no column {', '.join(missing)}; it was written by another version: {RESTORED}.")
+    return with_types(rows[[*by_name]].copy(), by_name, path, RESTORED)
 
 
 def load(measure_dir: Path | str, family: str) -> Measurements:
@@ -157,7 +159,7 @@ def _read_run(folder: Path) -> dict[str, Any]:
     """run.json of a family, or {}."""
     if not (folder / RUN).is_file():
         return {}
-    return read_json(folder / RUN, "the run manifest", "remeasure, or restore the recorded file")
+    return read_json(folder / RUN, "the run manifest", RESTORED)
 
 
 def capability_of(measured: Iterable[Measurements]) -> tuple[int, int] | None:
@@ -281,12 +283,12 @@ def by_point(samples: pd.DataFrame, readings: pd.DataFrame) -> dict[RegimePoint,
     subjects: dict[RegimePoint, Subject] = {}
     for name, part in samples.groupby(list(REGIME_POINT), sort=False):
         point, numbers, blocks = _text(name), [], []
-        for number, block in part.groupby("block"):
+        for place, block in part.groupby("block"):
             if block["ready"].nunique() != 1 or list(block["index"]) != list(range(len(block))):
-                raise ValueError(f"the samples of block {number} of {' '.join(point)} contradict each other")
-            numbers.append(int(str(number)))
+                raise ValueError(f"the samples of block {place} of {' '.join(point)} contradict each other")
+            numbers.append(int(str(place)))
             ready, times = bool(block["ready"].iloc[0]), [float(time) for time in block["time_us"]]
-            blocks.append(Taken(ready, times, sensed.pop((*point, str(number)), [])))
+            blocks.append(Taken(ready, times, sensed.pop((*point, str(place)), [])))
         subjects[point] = Subject(frozenset(part["build_key"]), numbers, blocks)
     if sensed:
         raise ValueError(f"the readings of {' '.join(next(iter(sensed)))} are of no sample")

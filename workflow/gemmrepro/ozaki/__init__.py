@@ -23,7 +23,7 @@ inputs       operands that are hard for one scheme or another
 Notation. u = 2^-53. A slice of x is v = D 2^e with integer digits D and a power of two common to the matrix, the row or
 the column. beta is the number of bits per slice: |D| <= 2^beta.
 
-Sources. The article `ozaki` of this suite (its numbers: kernels/published.csv) takes its split, its rho and Fast Mode
+Sources. The article `ozaki` of this suite (numbers: articles/ozaki/numbers.csv) takes its split, its rho and Fast Mode
 from the Ozaki scheme on FP16 tensor cores: K. Ozaki, T. Ogita, S. Oishi and S. M. Rump, "Error-free transformations of
 matrix multiplication by using fast routines of matrix multiplication and its applications", Numer. Algorithms 59, 2012
 (the split by sigma); D. Mukunoki, K. Ozaki, T. Ogita and T. Imamura, "DGEMM using Tensor Cores, and its accurate and

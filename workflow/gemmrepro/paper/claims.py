@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -19,6 +19,7 @@ from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
 from gemmrepro.judge.rules import DECIDED, NOT, NOT_COMPARABLE, PARTLY, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
 from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.paper.text import View, anchor, experiment_anchor, number
+from gemmrepro.registry.articles import article, article_names
 
 Place = Callable[[str, str], str | None]
 """The id of the row that a key of verdicts.json names, given the claim's family and the key."""
@@ -29,7 +30,7 @@ def nowhere(family: str, key: str) -> None:
 
 
 def published_view(row: Mapping[str, Any] | None) -> View | None:
-    """A figure in print, from a row of published.csv; None without one. `text` is as the article prints it."""
+    """A figure in print, from a row of numbers.csv; None without one. `text` is as the article prints it."""
     if row is None:
         return None
     unit = "" if row["unit"] in ("", "ratio", "count") else f" {row['unit']}"
@@ -234,12 +235,12 @@ def _amount(claim: ClaimView) -> str:
 
 
 class Reference(View):
-    """An entry of references.yaml: an article that is reproduced, or a work that is cited.
+    """An article that is reproduced (articles/*/article.yaml), or a work that is cited (references.yaml).
 
-    `number` is its place in the list of references, from 1; `articles` its names in the column `article` of
-    published.csv, none if it is only cited; `english` a translation of its title; `date` a year, or a day
-    (``2026-02-08``); `gpus` those that its figures come from; `parts` the posts of a series, each with date, title and
-    url. What is not known is None, or empty.
+    `number` is its place in the list of references, from 1; `articles` the names of the articles that are this text,
+    none if it is only cited; `english` a translation of its title; `date` a year, or a day (``2026-02-08``); `gpus`
+    those that its figures come from; `parts` the posts of a series, each with date, title and url. What is not known is
+    None, or empty.
     """
 
     @property
@@ -254,27 +255,43 @@ class Reference(View):
 
 _UNKNOWN: Mapping[str, Any] = {
     **dict.fromkeys(("english", "date", "url", "note")),
-    **dict.fromkeys(("authors", "gpus", "parts"), ()),
+    **dict.fromkeys(("articles", "authors", "gpus", "parts"), ()),
     "language": "English",
 }
 
 
-@cache
-def references(path: Path = paths.KERNELS_DIR / "references.yaml") -> tuple[Reference, ...]:
-    """Every reference, in the order of the list. Raises UserError if the file is missing or wrong."""
-    entries = schemas.read_yaml(path, "references.schema.yaml")["references"]
-    articles: dict[str, list[str]] = {}
-    for entry in entries:
-        if "article" in entry:
-            articles.setdefault(entry.get("same_as", entry["id"]), []).append(entry["article"])
-    texts = [entry for entry in entries if "same_as" not in entry]
-    ids = [entry["id"] for entry in texts]
-    for wrong in sorted({each for each in ids if ids.count(each) > 1} | (set(articles) - set(ids))):
+def references() -> tuple[Reference, ...]:
+    """The articles in alphabetical order, one entry per text, then the cited works in the order of their list.
+
+    Raises:
+        UserError: a file is missing or wrong.
+    """
+    path = paths.KERNELS_DIR / "references.yaml"
+    entries = [*_texts(), *schemas.read_yaml(path, "references.schema.yaml")["references"]]
+    ids = [entry["id"] for entry in entries]
+    for wrong in sorted({each for each in ids if ids.count(each) > 1}):
         raise UserError(f"{path}: there must be one reference with the id '{wrong}', not {ids.count(wrong)}.")
-    return tuple(
-        Reference(**{**_UNKNOWN, **entry, "number": number, "articles": articles.get(entry["id"], ())})
-        for number, entry in enumerate(texts, 1)
-    )
+    return tuple(Reference(**{**_UNKNOWN, **entry, "number": number}) for number, entry in enumerate(entries, 1))
+
+
+def _texts() -> Iterator[dict[str, Any]]:
+    """The fields of a reference for each text that is reproduced."""
+    every = [article(name) for name in article_names()]
+    for text in every:
+        if text.source:
+            continue
+        parts = [text, *(each for each in every if each.source == text.name)]
+        printed = {name: chip for part in parts for name, chip in part.hardware.items() if chip}
+        same = {
+            name: getattr(text, name) for name in ("title", "english", "authors", "date", "language", "url", "parts")
+        }
+        yield {
+            "id": text.name,
+            "articles": [part.name for part in parts],
+            "gpus": [name.removeprefix("NVIDIA ") for name in printed],
+            "note": " ".join(filter(None, (text.note, text.read and f"Read {text.read}."))) or None,
+            **same,
+        }
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from markupsafe import Markup
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.metrics import metric_rules
+from gemmrepro.judge.published import as_csv
 from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.measure.regimes import SAMPLES
@@ -74,7 +75,7 @@ def add_exports(files: Files, verdicts: VerdictsView, published: Mapping[str, fl
     files.text(badge(verdicts), "data/badge.svg")
     files.text(badge_endpoint(verdicts), "data/badge.json")
     files.text(cited.bibtex, "data/citation.bib")
-    files.add(paths.PUBLISHED_CSV, "data/published.csv")
+    files.text(as_csv(), "data/published.csv")
 
 
 def described(families: Sequence[View]) -> dict[str, str]:

@@ -7,7 +7,7 @@ in braces to one cell of the recording, or a quotient of two:
     {sustained.ratio hopper.by_size 8192}                 the same in a regime
     {counters.dram__bytes.sum ladder.smem 4096}           a hardware counter
     {latency.cycles ceilings.walk_global level=L2}        a column of an experiment of the family
-    {published.ratio_to_cublas "L7 warptile" 4096}        a metric of published.csv, from the family's article
+    {published.ratio_to_cublas "L7 warptile" 4096}        a metric of the numbers.csv of the family's article
     {tflops ladder.warptile 4096 / tflops ceilings.ffma}  a quotient
 
 More columns are selected by ``column=value``. Where several rows match, those by the toolkit of most kernels and with
@@ -43,6 +43,7 @@ from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import REGIMES
 from gemmrepro.paper.text import counter_anchor, experiment_row_anchor, row_anchor
+from gemmrepro.registry.articles import NUMBERS, folder
 
 FILE = "findings.md"
 
@@ -152,7 +153,7 @@ def number(reference: str, family: str, shown: Rows) -> Number:
 
 
 def _cell(term: str, family: str, shown: Rows) -> Number:
-    """One cell of the recording, or of published.csv."""
+    """One cell of the recording, or of what the article prints."""
     try:
         words = shlex.split(term)
     except ValueError as error:
@@ -165,8 +166,8 @@ def _cell(term: str, family: str, shown: Rows) -> Number:
     table, dot, column = named[0].partition(".")
     table, column = (table, column) if dot else ("summary", table)
     if table == "published":
-        article = registry.family(family).article or ""
-        found = _row(paths.PUBLISHED_CSV, "value", {"article": article, "system": named[1], "metric": column, **asked})
+        article = asked.pop("article", registry.family(family).article or "")
+        found = _row(folder(article) / NUMBERS, "value", {"system": named[1], "metric": column, **asked})
         return Number(as_published(float(found["value"])), float(found["value"]), printed=True)
     recording = paths.RECORDINGS / REFERENCE
     asked = {"kernel": named[1], **asked}

@@ -67,14 +67,13 @@ class Rate:
 
 @dataclass(frozen=True)
 class Chip:
-    """A GPU by its name here. `published` are its names in published.csv, `devices` those that the driver gives.
+    """A GPU by its name here. `devices` are the names that the driver gives it.
 
     `capability` is compute capability x 10. `figures` holds the value and the document of each rate.
     """
 
     name: str
     capability: int
-    published: tuple[str, ...]
     devices: tuple[str, ...]
     figures: Mapping[str, tuple[float, str]]
 
@@ -113,14 +112,8 @@ def _read(path: Path) -> Mapping[str, Chip]:
             if source not in entry["documents"]:
                 raise UserError(f"{path}, key 'chips.{name}.rates.{rate}': there is no document '{source}'.")
             figures[rate] = (float(value), str(entry["documents"][source]))
-        names = tuple(entry.get("published") or ()), tuple(entry.get("devices") or ())
-        found[str(name)] = Chip(str(name), entry["capability"], *names, figures)
+        found[str(name)] = Chip(str(name), entry["capability"], tuple(entry.get("devices") or ()), figures)
     return found
-
-
-def of_article(hardware: str) -> Chip | None:
-    """The chip that published.csv calls `hardware`."""
-    return next((chip for chip in chips().values() if hardware in chip.published or hardware == chip.name), None)
 
 
 def at_hand(device: str | None) -> Chip | None:

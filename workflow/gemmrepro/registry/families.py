@@ -32,7 +32,7 @@ class Family:
     Attributes:
         name: the folder's name under kernels/.
         title: the heading of its chapter.
-        article: the article's name in published.csv; None for a family without one.
+        article: the article's folder in articles/; None for a family without one.
         summary: one sentence on what is computed, and how.
         figures: names of the figures of its measurements, in order; see FIGURES.
         main_dtype: input type of its main ladder; by default that of its first GEMM with a baseline.

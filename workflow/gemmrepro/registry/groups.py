@@ -159,7 +159,7 @@ class Story:
 
     Attributes:
         article: the article that contains this rung; None for a rung beyond it.
-        published_system: the article's name for it, a system in published.csv.
+        published_system: the article's name for it, a system in its numbers.csv.
         idea: the rung's new idea, one sentence.
         evidence: hardware counters that explain its gain over the previous rung.
         expected: what was expected of it before it was measured, where its source does not say so.

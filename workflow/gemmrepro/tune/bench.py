@@ -15,7 +15,6 @@ import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -167,36 +166,31 @@ class Bench:
         check = workspace.check(call, self._timer)
         if not check.passed:
             raise UserError(f"{self.baseline.id} is wrong at {size} ({check.message}); nothing is compared with it.")
-        current = _Round(stage, number, size, workspace, call, check.estimate_us)
         for name in random.sample(names, len(names)):
-            self.attempt(name, partial(self._time_one, name, current))
+            self.attempt(name, partial(self._time_one, name, stage, (number, size), workspace, call, check.estimate_us))
 
-    def _time_one(self, name: str, current: _Round) -> str:
-        """Time a candidate; returns what is wrong with it, or ''."""
+    def _time_one(
+        self,
+        name: str,
+        stage: Stage,
+        place: tuple[int, int],
+        workspace: Workspace,
+        baseline: Callable[[], None],
+        baseline_us: float,
+    ) -> str:
+        """Time a candidate in a round at a size, beside the baseline's call; returns what is wrong with it, or ''."""
+        number, size = place
         loaded = self._load(name)
-        call = loaded.bind(current.workspace.operands(loaded.kernel))
-        check = current.workspace.check(call, self._timer)
+        call = loaded.bind(workspace.operands(loaded.kernel))
+        check = workspace.check(call, self._timer)
         if not check.passed:
-            return f"wrong at {current.size}: {check.message}"
-        estimates = (check.estimate_us, current.baseline_us)
+            return f"wrong at {size}: {check.message}"
+        estimates = (check.estimate_us, baseline_us)
         graphs = timing.wants_graphs(*estimates)
-        burst = self._timer.burst([call], [current.baseline], "warm", current.stage.plan, estimates, graphs)
-        times, baseline = ([round(time, 4) for time in side] for side in (burst.times, burst.baseline))
-        samples = Samples(times, baseline, burst.sensors)
-        self.findings.add(current.stage, name, current.size, current.number, samples)
+        burst = self._timer.burst([call], [baseline], "warm", stage.plan, estimates, graphs)
+        times, beside = ([round(time, 4) for time in side] for side in (burst.times, burst.baseline))
+        self.findings.add(stage, name, size, number, Samples(times, beside, burst.sensors))
         return ""
-
-
-@dataclass(frozen=True)
-class _Round:
-    """One round of a stage at one size: the operands, and the baseline's call on them with its time in µs."""
-
-    stage: Stage
-    number: int
-    size: int
-    workspace: Workspace
-    baseline: Callable[[], None]
-    baseline_us: float
 
 
 def _baseline_of(kernel: Kernel) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -75,18 +75,10 @@ class Exhibit:
         return {**self.value.as_json(), "judged": self.judged, **origin, **({"static": True} if self.static else {})}
 
 
-def unknown_kernels(claim: Claim, known: frozenset[str] | set[str]) -> list[Problem]:
-    """A problem for each kernel that the claim names and the family lacks."""
-    return [
-        Problem("compute", f"there is no kernel '{kernel}' in family {claim.family}")
-        for kernel in claim.kernels
-        if kernel not in known
-    ]
-
-
-def kernels_of(family: str) -> set[str]:
-    """Ids of a family's kernels."""
-    return {kernel.id for kernel in registry.kernels(family)}
+def unknown_kernels(claim: Claim, libraries: Collection[str] = ()) -> list[Problem]:
+    """A problem for each kernel that the claim names and no family has, nor `libraries`."""
+    known = {*libraries, *(kernel.id for kernel in registry.kernels())}
+    return [Problem("compute", f"there is no kernel '{kernel}'") for kernel in claim.kernels if kernel not in known]
 
 
 def gate_note(claim: Claim, evidence: Evidence, toolkit: str | None) -> str:
@@ -132,7 +124,7 @@ class FigureMetric:
     of_rows: ClassVar[bool] = False
 
     def check(self, claim: Claim) -> list[Problem]:
-        return unknown_kernels(claim, kernels_of(claim.family))
+        return unknown_kernels(claim)
 
     def machine(self, claim: Claim, evidence: Evidence) -> str | None:
         return evidence.measured.gpu

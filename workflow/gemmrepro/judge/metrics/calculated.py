@@ -18,13 +18,12 @@ from gemmrepro.judge.metrics.base import (
     Problem,
     Reading,
     Readings,
-    kernels_of,
     published,
     read_toolkits,
     unknown_kernels,
 )
 from gemmrepro.judge.rules import Verdict, difference, judge_bounds
-from gemmrepro.registry import chips
+from gemmrepro.registry.articles import chip_of
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class CalculatedFigure(FigureMetric):
     way = "count"
 
     def check(self, claim: Claim) -> list[Problem]:
-        problems = unknown_kernels(claim, kernels_of(claim.family))
+        problems = unknown_kernels(claim)
         try:
             calculation(claim.family, claim.compute["function"])
         except UserError as error:
@@ -64,7 +63,7 @@ class CalculatedFigure(FigureMetric):
             toolkit=toolkit,
             n=compute.get("n", first.get("n")),
             d=compute.get("d", first.get("d")),
-            chip=chips.of_article(claim.hardware),
+            chip=chip_of(claim.article, claim.hardware),
             options=compute.get("options", {}),
             evidence=evidence,
         )

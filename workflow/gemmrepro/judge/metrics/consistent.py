@@ -59,7 +59,7 @@ class Consistent(FigureMetric):
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
         value = max(_cases(claim), key=_Case.strain).value
         rows = claim.published
-        sources = tuple(f"published.csv: {row['article']}, {row['system']}, {row['metric']}" for row in rows)
+        sources = tuple(f"articles/{row['article']}: {row['system']}, {row['metric']}" for row in rows)
         label = str(claim.compute["expect"])
         return Readings(Reading(None, (Value(label, value, value, value, self.unit, sources),)))
 

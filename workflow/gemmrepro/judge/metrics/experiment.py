@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from gemmrepro import experiments
@@ -29,7 +29,6 @@ from gemmrepro.judge.metrics.base import (
     carried_over,
     expected,
     gate_note,
-    kernels_of,
     on_hardware,
     unknown_kernels,
 )
@@ -46,16 +45,16 @@ class ExperimentColumn(FigureMetric):
         if claim.tolerance is not None and len(combinations(compute.get("where") or {})) > 1:
             problems.append(Problem("compute.where", "a figure is compared at one point"))
         problems += _exact_counts(claim)
-        known = kernels_of(claim.family)
+        libraries: Collection[str] = ()
         try:
             experiment = experiments.experiment(claim.family, compute["experiment"])
             cells = (*(compute.get("where") or {}), *(compute.get("over_where") or {}), *compute.get("by", ()))
             for column in (compute["value"], *cells):
                 experiment.column(column)
-            known |= {*experiment.kernels, *experiment.libraries}
+            libraries = experiment.libraries
         except UserError as error:
             problems.append(Problem("compute", str(error).rstrip(".")))
-        return problems + unknown_kernels(claim, known)
+        return problems + unknown_kernels(claim, libraries)
 
     def machine(self, claim: Claim, evidence: Evidence) -> str | None:
         return _results(claim, evidence).machine

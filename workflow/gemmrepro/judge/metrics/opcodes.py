@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from gemmrepro import registry
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import (
@@ -28,7 +27,7 @@ class Opcodes(FigureMetric):
 
     def check(self, claim: Claim) -> list[Problem]:
         # Any family's: a build record needs no measurement.
-        problems = unknown_kernels(claim, {kernel.id for kernel in registry.kernels()})
+        problems = unknown_kernels(claim)
         try:
             re.compile(claim.compute["pattern"])
         except re.error as error:

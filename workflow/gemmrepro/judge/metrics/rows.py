@@ -20,7 +20,6 @@ from gemmrepro.judge.metrics.base import (
     Reading,
     Readings,
     gate_note,
-    kernels_of,
     unit_of,
 )
 from gemmrepro.judge.rules import Verdict, judge_faster, judge_order
@@ -158,7 +157,7 @@ class CeilingShare(KernelMetric):
     def check(self, claim: Claim) -> list[Problem]:
         problems = super().check(claim)
         ceiling = claim.compute["ceiling"]
-        if ceiling not in kernels_of(CEILING_FAMILY):
+        if ceiling not in {kernel.id for kernel in registry.kernels(CEILING_FAMILY)}:
             problems.append(Problem("compute", f"there is no kernel '{ceiling}' in family {CEILING_FAMILY}"))
         return problems
 

@@ -1,0 +1,104 @@
+"""articles/: one folder per article, and a line with file and remedy for whatever is wrong there."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from gemmrepro.core import paths
+from gemmrepro.errors import UserError
+from gemmrepro.judge import claims
+from gemmrepro.judge.published import as_csv, published_rows
+from gemmrepro.registry import articles
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    """A copy of articles/, for tests to change."""
+    shutil.copytree(paths.ARTICLES_DIR, tmp_path / "articles")
+    monkeypatch.setattr(paths, "ARTICLES_DIR", tmp_path / "articles")
+    return tmp_path / "articles"
+
+
+def test_an_article_is_what_its_folder_says(folder):
+    shutil.copytree(folder / "ada", folder / "an-other")
+    assert articles.article_names() == tuple(sorted(path.name for path in folder.iterdir()))
+    ada, ozaki = articles.article("ada"), articles.article("ozaki")
+    assert (ada.regime, ada.cache, ada.language, ada.read) == (
+        "profiled",
+        "cold",
+        "English",
+        articles.article("an-other").read,
+    )
+    assert (ozaki.source, ozaki.title) == ("cutile", None)
+    assert articles.chip_of("an-other", "RTX 4090").name == "NVIDIA GeForce RTX 4090"
+    assert articles.chip_of("gpu-notes", "CPU (Colab)") is None and articles.chip_of("ada", "T4") is None
+    assert articles.about("ada") == ("ada", "an-other") and articles.about("crt") == ()
+    assert articles.about("ozaki") == ("ozaki",) and {"ladder"} == {*articles.about("hopper")}
+
+
+def test_the_numbers_are_those_of_all_articles(folder):
+    rows = published_rows()
+    assert [row for row in rows if row["article"] == "ladder"] == published_rows("ladder") and len(rows) > 400
+    assert published_rows("plamo") == [], "it prints none"
+    table = as_csv().splitlines()
+    assert table[0].startswith("article,table,system") and len(table) > len(rows)
+    assert any(line.startswith("ladder,roadmap,L1 naive,fp32,4096,,throughput,309,") for line in table)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("notes.txt", "", "x", "notes.txt: nothing reads it; articles/ holds a folder per article"),
+        ("Ada/article.yaml", "", "x", "Ada: an article's name has small letters, digits and hyphens; rename"),
+        ("ada/figure.py", "", "x", "ada/figure.py: nothing reads it; an article has article.yaml, numbers.csv,"),
+        ("new/numbers.csv", "", "x", "new/article.yaml is missing; write it, or remove the folder"),
+        ("ada/article.yaml", "cache: cold", "cache: tepid", "ada/article.yaml, key 'cache': 'tepid' is not one of"),
+        ("ada/article.yaml", "cache: cold", "cash: cold", "ada/article.yaml, key 'the top level'"),
+        ("ada/article.yaml", "title:", "source: cute\ntitle:", "ada/article.yaml, key 'the top level'"),
+        ("ada/article.yaml", "4090: NVIDIA", "4090: ATI", "hardware.RTX 4090': chips.yaml has no chip 'ATI GeForce"),
+        ("ozaki/article.yaml", "source: cutile", "source: ozaki", "key 'source': there is no other article 'ozaki'"),
+        ("ada/numbers.csv", "hardware,place", "hardware,page", "line 1: nothing reads the column 'page'; remove it"),
+        ("ada/numbers.csv", "RTX 4090", "RTX 4080", "article.yaml has no hardware 'RTX 4080'; name its chip"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_its_file(folder, file, old, new, said):
+    path = folder / file
+    path.parent.mkdir(exist_ok=True)
+    text = path.read_text() if path.exists() else ""
+    assert old in text
+    path.write_text(text.replace(old, new, 1) if old else new)
+    with pytest.raises(UserError) as caught:
+        for name in articles.article_names():
+            articles.article(name)
+            published_rows(name)
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_an_article_that_is_not_there_is_refused_with_those_that_are():
+    with pytest.raises(UserError, match="there is no article 'adda'; known articles: ada, cute"):
+        articles.article("adda")
+
+
+def test_a_claim_may_name_kernels_of_any_family(folder):
+    text = """
+claims:
+  - id: ada.across
+    where: text
+    statement: It is {value} times as fast.
+    published: [{system: "3.1 n-stage, 4x4 tiles", metric: throughput, n: 4096}]
+    compute: {metric: speedup, kernel: hopper.sketch, over: ada.scalar, n: 4096}
+    transfer: {kind: ratio, why: Both run here.}
+    tolerance: 0.1
+"""
+    system = next(row for row in published_rows("ada") if row["metric"] == "throughput" and row["n"] == 4096)["system"]
+    path = folder / "claims.yaml"
+    path.write_text(text.replace("3.1 n-stage, 4x4 tiles", system))
+    (own,) = claims.load_file(path, "ada")
+    path.write_text(path.read_text().replace("ada.across", "across.x"))
+    (theirs,) = claims.load_file(path, "ada")
+    path.write_text(path.read_text().replace("where: text", "family: memory\n    where: text"))
+    (named,) = claims.load_file(path, "ada")
+    assert (own.family, theirs.family, named.family) == ("ada", "hopper", "memory")

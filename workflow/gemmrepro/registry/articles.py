@@ -1,0 +1,111 @@
+"""The articles whose claims are judged: one folder each under articles/.
+
+`article.yaml` says what the text is and how it measured, `numbers.csv` holds every number that it prints, `map.yaml`
+whose programs our kernels are, `claims.yaml` what it states (`gemmrepro.judge`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from gemmrepro.core import paths, schemas
+from gemmrepro.errors import UserError
+from gemmrepro.registry import chips
+
+ARTICLE, NUMBERS, MAP, CLAIMS = FILES = ("article.yaml", "numbers.csv", "map.yaml", "claims.yaml")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Article:
+    """What article.yaml says of a text; see workflow/schemas/article.schema.yaml.
+
+    Attributes:
+        source: the article that is the same text; None for one of its own.
+        hardware: the name of its chip in chips.yaml, by each name in the column `hardware`; None for what is no GPU.
+        toolkits: its claims are judged on the first that has measurements.
+        regime: how it measured; None where it does not say.
+    """
+
+    name: str
+    title: str | None = None
+    source: str | None = None
+    english: str | None = None
+    authors: Sequence[str] = ()
+    date: str | None = None
+    language: str = "English"
+    read: str | None = None
+    url: str | None = None
+    note: str | None = None
+    parts: Sequence[Mapping[str, str]] = ()
+    hardware: Mapping[str, str | None]
+    baseline: str | None = None
+    toolkits: Sequence[str]
+    cache: str
+    regime: str | None = None
+
+
+def folder(name: str) -> Path:
+    """Where an article lies."""
+    return paths.ARTICLES_DIR / name
+
+
+def files(name: str) -> list[Path]:
+    """The files of an article, those that it has."""
+    return [path for file in FILES if (path := folder(name) / file).is_file()]
+
+
+def article_names() -> tuple[str, ...]:
+    """Names of the folders under articles/, in alphabetical order.
+
+    Raises:
+        UserError: there is a file that nothing reads, or a folder without article.yaml.
+    """
+    names = []
+    for path in sorted(paths.ARTICLES_DIR.glob("[!.]*")):
+        if not path.is_dir():
+            raise UserError(f"{path}: nothing reads it; articles/ holds a folder per article. Move or remove it.")
+        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.name):
+            raise UserError(f"{path}: an article's name has small letters, digits and hyphens; rename the folder.")
+        found = {each.name for each in path.glob("[!.]*")}
+        if strange := sorted(found - set(FILES)):
+            raise UserError(f"{path / strange[0]}: nothing reads it; an article has {', '.join(FILES)}. Remove it.")
+        if ARTICLE not in found:
+            raise UserError(f"{path / ARTICLE} is missing; write it, or remove the folder.")
+        names.append(path.name)
+    return tuple(names)
+
+
+def article(name: str) -> Article:
+    """The article called `name`. Raises UserError if there is none, or if its article.yaml is wrong."""
+    path = folder(name) / ARTICLE
+    if not path.is_file():
+        raise UserError(f"there is no article '{name}'; known articles: {', '.join(article_names())}.")
+    return _read(path)
+
+
+@cache
+def _read(path: Path) -> Article:
+    entry = schemas.read_yaml(path, "article.schema.yaml")
+    for hardware, chip in entry["hardware"].items():
+        if chip is not None and chip not in chips.chips():
+            raise UserError(f"{path}, key 'hardware.{hardware}': {chips.FILE} has no chip '{chip}'; add it there.")
+    source = entry.get("source")
+    if source is not None and (source == path.parent.name or not folder(source).is_dir()):
+        raise UserError(f"{path}, key 'source': there is no other article '{source}' in articles/.")
+    return Article(name=path.parent.name, **entry)
+
+
+def chip_of(name: str, hardware: str) -> chips.Chip | None:
+    """The chip that an article calls `hardware`; None where it names none, or what is no GPU."""
+    called = article(name).hardware.get(hardware)
+    return chips.chips()[called] if called else None
+
+
+def about(family: str) -> tuple[str, ...]:
+    """The articles with claims that are judged by a family, or its kernels, and those whose map names one."""
+    named = re.compile(rf"^ *- id: {family}\.|\bfamily: {family}$|\b(kernels?|over): \[?{family}\.\w", re.M)
+    return tuple(name for name in article_names() if any(named.search(path.read_text()) for path in files(name)))
