@@ -288,7 +288,7 @@ def test_what_articles_get_wrong_is_a_section_after_the_results(tmp_path):
     for shown in (section, whole):
         assert "It is &lt;b&gt;half&lt;/b&gt; of that." in shown and "It is not so" not in shown
     assert wrong["explanation"] in html.unescape(whole) and "CUDA 1.0" in whole
-    assert "read as a Markdown source marked as a draft" in whole
+    assert "Read as a Markdown source marked as a draft" in whole
     lists = re.findall(r"<h2 id=[^>]*>(.*?) \((\d+)\).*?</section>", whole, re.DOTALL)
     assert lists == [("Wrong", "1"), ("Latent fault", "2"), ("Outdated", "1"), ("Of its generation", "1")]
     assert whole.count("<dt>") == 5
