@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from gpu_tools import fp64_operands, load
 from gemmrepro import registry
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operations import Shape
-from gemmrepro.ozaki import exact, inputs, moduli, residues
+from gemmrepro.ozaki import exact, inputs
 
 sys.path.append(str(Path(__file__).parents[1] / "unit"))
 
@@ -51,45 +50,6 @@ def handed_on(loaded: Loaded, session, a: np.ndarray, b: np.ndarray) -> dict[str
     return {name: array.get() for name, array in loaded.workspace(shape).items()}
 
 
-def residues_of(found: dict[str, np.ndarray], kernel: registry.Kernel, side: str, rows: int) -> np.ndarray:
-    """Residues [moduli, rows, K and beyond] of A or of the transpose of B."""
-    count = kernel.params["moduli"]
-    if f"factors_{side}" not in found:
-        unsigned = kernel.accepts.at_most["k"] == 2**16
-        held = found[f"residues_{side}"][: count * rows].reshape(count, rows, -1)
-        return held.view(np.uint8 if unsigned else np.int8).astype(int)
-    factors = found[f"factors_{side}"].view(np.uint8).astype(int)
-    factors = factors.reshape(count, 7, -1, factors.shape[1])
-    p = np.array(moduli.moduli(count))[:, None, None]
-    if side == "a":  # x11, x12, x21 + x22 less x22, x22
-        blocks = [[factors[:, 0], factors[:, 1]], [(factors[:, 4] - factors[:, 3]) % p, factors[:, 3]]]
-    else:  # the transposes of y11, y21, y12 - y11 and y11, y22
-        blocks = [[factors[:, 0], factors[:, 1]], [(factors[:, 4] + factors[:, 0]) % p, factors[:, 2]]]
-    return np.concatenate([np.concatenate(halves, axis=2) for halves in blocks], axis=1)
-
-
-@pytest.mark.parametrize("kernel", FIXED, ids=names(FIXED))
-def test_residues_are_those_of_the_scaled_integers(kernel, session, built, toolkit) -> None:
-    """Of A and of B, modulo each number, exactly; zeros beyond K; and integers that no radius is too small for."""
-    loaded = load(kernel, session, built, toolkit)
-    a, b = drawn("phi = 2", 1)
-    a[7], b[:, 3] = 0.0, 0.0
-    found = handed_on(loaded, session, a, b)
-    count = kernel.params["moduli"]
-    radius = Fraction(residues.radius(count))
-    for x, side in ((a, "a"), (np.ascontiguousarray(b.T), "b")):
-        exponents = found[f"exponents_{side}"]
-        assert exponents.shape == (len(x),)
-        held = residues_of(found, kernel, side, len(x))
-        assert not held[:, :, SHAPE.k :].any()
-        for i in (0, 3, 7, 129, len(x) - 1):
-            whole = [round(Fraction(value) * Fraction(2) ** int(exponents[i])) for value in x[i]]
-            if kernel in FAST:
-                assert sum(value * value for value in whole) <= radius * radius
-            for p, row in zip(moduli.moduli(count), held[:, i, : SHAPE.k], strict=True):
-                assert not any((int(have) - want) % p for have, want in zip(row, whole, strict=True))
-
-
 @pytest.mark.parametrize("kernel", FIXED, ids=names(FIXED))
 def test_errors_are_what_so_many_moduli_leave(kernel, session, built, toolkit) -> None:
     """Against the product in double-double: 14 moduli leave a few u, 15 and 16 little but the last rounding."""
@@ -119,23 +79,6 @@ def test_the_same_input_gives_the_same_bits_launched_or_as_a_graph(kernel, sessi
         graph.launch(session.stream)
         session.sync()
         assert (given.output.get() == first).all()
-
-
-@pytest.mark.parametrize("kernel", FIXED, ids=names(FIXED))
-def test_integers_are_exact_and_what_is_not_finite_spoils_its_row_and_column(kernel, session, built, toolkit) -> None:
-    loaded = load(kernel, session, built, toolkit)
-    rng = np.random.default_rng(6)
-    a, b = rng.integers(-8, 9, (131, 77)).astype(float), rng.integers(-8, 9, (77, 46)).astype(float)
-    a[3], b[:, 5] = 0.0, -0.0
-    a[7], b[:, 2] = np.ldexp(a[7], -1040), np.ldexp(b[:, 2], 1000)
-    assert (multiply(loaded, session, a, b) == a @ b).all()
-    wrong_a, wrong_b = a.copy(), b.copy()
-    wrong_a[11, 76], wrong_b[0, 45] = np.inf, np.nan
-    c = multiply(loaded, session, wrong_a, wrong_b)
-    spoiled = np.zeros(c.shape, bool)
-    spoiled[11], spoiled[:, 45] = True, True
-    assert (np.isnan(c) == spoiled).all()
-    assert (c[~spoiled] == (a @ b)[~spoiled]).all()
 
 
 @pytest.mark.parametrize("law", grading.INPUTS)

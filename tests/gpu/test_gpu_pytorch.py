@@ -51,24 +51,6 @@ def test_five_kernels_become_one_and_bytes_decide(run, toolkit):
     assert 4 < by.loc[("pytorch.gelu", 1 << 26)]["gain"] < 6.5
 
 
-def test_the_hosts_clock_is_wrong_on_either_side(run):
-    pytest.importorskip("torchvision")
-    settings = {
-        "rounds": 2,
-        "samples": 6,
-        "heat_seconds": 0.1,
-        "seconds": 0.05,
-        "block_seconds": 0.1,
-        "rest_seconds": 0.1,
-    }
-    rows = run("timing", {"works": ["torch.mm", "torch.add"]}, settings).rows.set_index(["kernel", "method"])
-    assert rows.loc[("torch.mm", "unsynchronised")]["ratio"] < 0.2
-    assert rows.loc[("torch.mm", "synchronised")]["ratio"] == pytest.approx(1, rel=0.1)
-    assert rows.loc[("torch.add", "synchronised")]["ratio"] > 2
-    assert rows.loc[("torch.add", "graph")]["ratio"] == pytest.approx(1, rel=0.1)
-    assert rows.loc[("torch.mm", "turns")]["ratio"] == pytest.approx(1, rel=0.05)
-
-
 def test_modes_train_alike(run):
     pytest.importorskip("torchvision")
     settings = {"modes": ["eager", "default"], "iterations": 6, "rounds": 2, "limit_s": 200, "together": True}

@@ -4,7 +4,6 @@
 // usage: certified M N K LDA LDB LDC A_TRANSPOSED B_TRANSPOSED LOOSENED EAGER SEED IN OUT; LOOSENED 99: all in double.
 // EAGER 2 and 3: 0 and 1 with a B that was prepared, whose inner exponents are those of B beside ones.
 // IN: alpha, beta, A, B, C as stored. OUT: C and what the launches left behind (certified_grid.py reads it).
-#include "certified_grid.hpp"
 SOURCE;
 
 #ifdef EARLY

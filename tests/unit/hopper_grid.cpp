@@ -8,6 +8,8 @@ static Event body;
 static std::vector<Fiber*> fibers;  // of this launch
 static unsigned starved = 0;        // the warpgroup whose products are made last; none if there is no such warpgroup
 static unsigned grid_width = 1, first_block = 0;  // of the blocks that run: columns of their grid, and the first's number
+static std::vector<unsigned> awake;  // threads that may run in the next pass, by number
+static bool woken = false;           // whether threads behind a barrier or a product may have become ready since
 
 void report(const std::string& what) {
     if (problem.empty()) {
@@ -71,7 +73,10 @@ static bool ready(const Fiber& fiber) {
 // Lets go whoever waits for others that have all come.
 static void open_meetings() {
     const auto let_go = [](Fiber** first, Fiber** last) {
-        std::for_each(first, last, [](Fiber* fiber) { fiber->wait = Wait::none; });
+        std::for_each(first, last, [](Fiber* fiber) {
+            fiber->wait = Wait::none;
+            awake.push_back(fiber->block->index * blockDim.x + fiber->thread);
+        });
     };
     const auto wait_or_left = [](Fiber** first, Fiber** last, Wait wait) {
         return std::all_of(first, last, [=](Fiber* fiber) { return fiber->done || fiber->wait == wait; });
@@ -127,7 +132,7 @@ static bool run_product(Products& products) {
     for (const Event& part : parts) {
         part();
     }
-    parts.clear(), parts.shrink_to_fit(), ++products.made;
+    parts.clear(), parts.shrink_to_fit(), ++products.made, woken = true;
     return true;
 }
 
@@ -202,55 +207,79 @@ static void run_blocks(unsigned count, unsigned threads, unsigned cluster, const
             fibers[b * threads + t] = &fiber;
         }
     }
-    std::vector<Fiber*> order = fibers;
-    if (seed == 1 || seed == 2) {
-        std::reverse(order.begin(), order.end());
-    }
     // A warp runs in one pass of so many; some warps are slow for a while, and some clusters for good.
-    std::vector<int> slow_warps(order.size() / 32 + 1, 1), slow_clusters(count / cluster, 1);
+    std::vector<int> slow_warps(all.size() / 32 + 1, 1), slow_clusters(count / cluster, 1);
     const unsigned while_slow = chance(2) ? 32 : 512;
-    const int engines = std::array{16, 64, 1024}[random_engine() % 3];  // how seldom they overtake threads
+    const unsigned engines = std::array{16, 4, 0}[random_engine() % 3];  // how much they do whenever a thread has run
     starved = seed == 2 ? 0 : seed > 2 ? random_engine() % 4 : ~0u;
     for (int& passes : slow_clusters) {
         passes = chance(3) ? 20 : 1;
     }
-    size_t left = order.size();
+    size_t left = all.size();
+    const auto has_turn = [&](unsigned number) {
+        return seed <= 2 || chance(slow_warps[number / 32] * slow_clusters[all[number].block->cluster]);
+    };
+    const auto run = [&](unsigned number) {
+        Fiber& fiber = all[number];
+        fiber.wait = Wait::none, running = &fiber, threadIdx = {fiber.thread, 0, 0};
+        const unsigned block = first_block + fiber.block->index;
+        blockIdx = {block % grid_width, block / grid_width, 0};
+        resume(&fiber, stacks[number].get());
+        left -= fiber.done;
+        if (ready(fiber)) {
+            awake.push_back(number);
+        }
+        for (unsigned i = engines + chance(4); seed > 2 && problem.empty() && i > 0 && run_engines(chance(2), false); --i) {
+        }
+    };
+    std::vector<unsigned> turn;
+    woken = true;
     for (unsigned pass = 0; problem.empty() && left > 0; ++pass) {
-        bool ran = false;
-        if (seed > 2) {
-            for (int& passes : slow_warps) {
-                if (pass % while_slow == 0) {
-                    passes = std::array{1, 1, 2, 6, 40}[random_engine() % 5];
+        if (woken) {
+            awake.clear(), woken = false;
+            for (unsigned number = 0; number < all.size(); ++number) {
+                if (ready(all[number])) {
+                    awake.push_back(number);
                 }
             }
-            // Whole warps change places, and sometimes single threads do.
-            std::rotate(order.begin(), order.begin() + 32 * (random_engine() % (order.size() / 32)), order.end());
+        } else {
+            std::sort(awake.begin(), awake.end());
+        }
+        turn.swap(awake), awake.clear();
+        if (seed == 1 || seed == 2) {
+            std::reverse(turn.begin(), turn.end());
+        } else if (seed > 2) {
+            for (size_t warp = 0; pass % while_slow == 0 && warp < slow_warps.size(); ++warp) {
+                slow_warps[warp] = std::array{1, 1, 2, 6, 40}[random_engine() % 5];
+            }
             if (chance(4)) {
-                std::shuffle(order.begin(), order.end(), random_engine);
+                std::shuffle(turn.begin(), turn.end(), random_engine);
+            } else if (!turn.empty()) {
+                std::rotate(turn.begin(), turn.begin() + random_engine() % turn.size(), turn.end());
             }
         }
-        for (Fiber* fiber : order) {
-            const size_t number = fiber - all.data();
-            if (ready(*fiber) && (seed <= 2 || chance(slow_warps[number / 32] * slow_clusters[fiber->block->cluster]))) {
-                fiber->wait = Wait::none;
-                running = fiber;
-                threadIdx = {fiber->thread, 0, 0};
-                const unsigned block = first_block + fiber->block->index;
-                blockIdx = {block % grid_width, block / grid_width, 0};
-                resume(fiber, stacks[number].get());
-                ran = true, left -= fiber->done;
-                if (!problem.empty()) {
-                    return;
-                }
+        bool ran = false;
+        for (size_t i = 0; i < turn.size() && problem.empty(); ++i) {
+            if (!ready(all[turn[i]])) {
+                continue;
             }
-            if (seed > 2 && ran && chance(engines)) {
-                run_engines(chance(2), false);
+            if (has_turn(turn[i])) {
+                run(turn[i]), ran = true;
+            } else {
+                awake.push_back(turn[i]);
+            }
+        }
+        while (!ran && !awake.empty()) {  // what others would see of the passes in which no thread runs is nothing
+            unsigned& next = awake[random_engine() % awake.size()];
+            if (has_turn(next)) {
+                const unsigned number = next;
+                next = awake.back(), awake.pop_back();
+                run(number), ran = true;
             }
         }
         if (ran) {
             open_meetings();
-        } else if (std::none_of(order.begin(), order.end(), [](const Fiber* fiber) { return ready(*fiber); }) &&
-                   !run_engines(seed == 0 || (seed > 2 && chance(2)), true)) {
+        } else if (!run_engines(seed == 0 || (seed > 2 && chance(2)), true)) {
             report_deadlock();
             return;
         }
@@ -287,7 +316,7 @@ void settle(BarrierState& state) {
         report("more arrivals than the barrier's count");
     }
     if (state.pending == 0 && state.bytes == 0) {
-        ++state.phase;
+        ++state.phase, woken = true;
         state.pending = state.arrivals;
     }
 }

@@ -8,15 +8,13 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
 from gemmrepro.core.paths import KERNELS_DIR
-from gemmrepro.operations import Shape
-from gemmrepro.registry import Buffer, Kernel, TensorMap
 
 FOLDER = Path(__file__).parent
 COMMON = ("g++", "-std=c++17", "-w", "-I", str(FOLDER))
@@ -36,78 +34,6 @@ INSTRUCTIONS = (
     (r'asm volatile\("griddepcontrol\.wait;" ::: "memory"\);', "hopper_grid::running->waited = true;"),
     (r'asm volatile\("bar\.sync %0, (\d+);" ::"r"\(([^;]*)\) : "memory"\);', r"named_barrier(\2, \1);"),
 )
-
-DRIVER = r"""
-#include "hopper_grid.hpp"
-SOURCE
-// Exact in bf16 whatever the order of the sums: -1, 0 and 1, and few enough of them.
-static void fill(std::vector<bf16>& matrix, size_t count, unsigned seed) {
-    std::mt19937 draw(seed);
-    matrix.resize(count);
-    for (bf16& element : matrix) {
-        element = narrow(float(int(draw() % 3) - 1));
-    }
-}
-
-// An array of the caller's: zero before the first launch, and as the kernel leaves it before the next.
-struct Workspace {
-    std::vector<float4> memory;
-    explicit Workspace(size_t bytes) : memory(bytes / sizeof(float4) + 1, float4{}) {}
-    template <class Type>
-    operator Type*() {
-        return reinterpret_cast<Type*>(memory.data());
-    }
-};
-
-int main(int, char** v) {
-    WORKSPACE
-    const int m = atoi(v[1]), n = atoi(v[2]), k = atoi(v[3]), from = atoi(v[8]), to = atoi(v[9]);
-    constexpr size_t GUARD = 4096;
-    std::vector<bf16> A, B, C;
-    fill(A, size_t(m) * k, 1), fill(B, size_t(n) * k, 2);
-    std::vector<float> wanted(size_t(m) * n);
-    for (int i = 0; i < m; ++i) {
-        for (int j = 0; j < n; ++j) {
-            float sum = 0;
-            for (int p = 0; p < k; ++p) {
-                sum += widen(A[size_t(i) * k + p]) * widen(B[size_t(j) * k + p]);
-            }
-            wanted[size_t(i) * n + j] = widen(narrow(sum));
-        }
-    }
-    hopper_grid::early_launch = EARLY;
-    hopper_grid::lengths = {atoi(v[10]), atoi(v[11]), atoi(v[12])};
-    for (int seed = from; seed < to; ++seed) {
-        // Another product than the launch before: what that one left behind must not pass for this one's.
-        for (bf16& element : A) {
-            element = narrow(-widen(element));
-        }
-        for (float& sum : wanted) {
-            sum = -sum;
-        }
-        C.assign(size_t(m) * n + GUARD, bf16{0x7FC1});
-        const TensorMap map_a{A.data(), m, k, BOX_A}, map_b{B.data(), n, k, BOX_B}, map_c{C.data(), m, n, BOX_C};
-        bf16* const c = C.data();
-        (void)map_c, (void)c;
-        hopper_grid::launch(atoi(v[4]), atoi(v[5]), atoi(v[6]), atoi(v[7]), [&] { CALL; }, seed);
-        if (!hopper_grid::problem.empty()) {
-            printf("%s\n", hopper_grid::problem.c_str());
-            return 1;
-        }
-        for (size_t i = 0; i < C.size(); ++i) {
-            const bool right = i < wanted.size() ? widen(C[i]) == wanted[i] : C[i].bits == 0x7FC1;
-            if (!right) {
-                printf("C[%zu, %zu] is %g, not %g (seed %d)\n", i / n, i % n, widen(C[i]),
-                       i < wanted.size() ? wanted[i] : NAN, seed);
-                return 1;
-            }
-        }
-    }
-}
-"""
-
-
-BYTES = {"fp32": 4, "int32": 4, "uint32": 4}
 
 
 @cache
@@ -130,19 +56,28 @@ def _precompiled(header: str, flags: tuple[str, ...]) -> Path:
     return folder
 
 
-def compile_program(
-    text: str,
-    program: Path,
-    header: str = "hopper_grid.hpp",
-    flags: tuple[str, ...] = FAST,
-    defines: Sequence[str] = (),
-) -> Path:
-    """Compile C++ that begins by including `header`, and link it with the engine. Raises CalledProcessError."""
+@cache
+def _compiled(text: str, header: str, flags: tuple[str, ...], defines: tuple[str, ...]) -> Path:
+    program = Path(tempfile.mkdtemp(dir=_models())) / "program"
     source = program.with_suffix(".cpp")
-    source.write_text(text)
+    source.write_text(f'#include "{header}"\n{text}')
     command = (COMMON[0], "-I", _precompiled(header, flags), *COMMON[1:], *flags, *defines)
     subprocess.run([*command, "-o", program, source, _models() / "engine.o"], check=True)
     return program
+
+
+def compile_program(
+    text: str, header: str = "hopper_grid.hpp", flags: tuple[str, ...] = FAST, defines: Iterable[str] = ()
+) -> Path:
+    """The program of C++ on top of `header`, linked with the engine; compiled once. Raises CalledProcessError."""
+    return _compiled(text, header, flags, tuple(defines))
+
+
+def run_program(program: Path, *words: object) -> tuple[str, str]:
+    """What the model found wrong, "" if nothing; and what the program printed."""
+    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=300)
+    said = (done.stdout + done.stderr).strip()
+    return "" if done.returncode == 0 else (said or f"ended by signal {-done.returncode}"), done.stdout
 
 
 def inlined(source: Path, left_out: Collection[str] = (), families: str = "crt") -> str:
@@ -169,14 +104,6 @@ def with_plant(source: str, pattern: str, replacement: str, which: int = 0) -> s
     return source[: at.start()] + at.expand(replacement) + source[at.end() :]
 
 
-def _bytes(buffer: Buffer) -> int:
-    return int(np.prod(buffer.lengths(Shape(4096, 4096, 4096)))) * BYTES[buffer.dtype]
-
-
-def box(map_: TensorMap | None) -> str:
-    return f"{map_.box[0]}, {map_.box[1]}, {map_.swizzle}" if map_ else "0, 0, 0"
-
-
 def as_model(source: str) -> str:
     """A kernel's source with CUDA's declarations and instructions as the model has them.
 
@@ -195,52 +122,24 @@ def as_model(source: str) -> str:
     )
 
 
-def compile_model(
-    kernel: Kernel,
-    source: str,
-    program: Path,
-    entry: str = "",
-    maps: dict[str, TensorMap] | None = None,
-) -> Path:
-    """Compile `source`, that of `kernel` or a planted one, to a program that runs `entry` (default: the kernel's own).
+class Broken(Exception):
+    """A rule of the programming model that a launch broke."""
 
-    Raises CalledProcessError.
+
+def run_on_arrays(
+    program: Path, words: Iterable[object], given: Iterable[np.ndarray], left: Iterable[tuple[type, tuple[int, ...]]]
+) -> list[np.ndarray]:
+    """The arrays that a program leaves for the arrays `given`, of these types and lengths.
+
+    Raises:
+        Broken: by a launch, or by its end.
     """
-    return compile_text(kernel, as_model(source), program, entry, maps)
-
-
-def compile_text(
-    kernel: Kernel,
-    text: str,
-    program: Path,
-    entry: str = "",
-    maps: dict[str, TensorMap] | None = None,
-) -> Path:
-    """`compile_model` of a text that is in the model's terms already."""
-    maps = maps or dict(kernel.call.tensor_maps)
-    names = {"map:a": "map_a", "map:b": "map_b", "map:c": "map_c"}
-    arguments = ", ".join(names.get(str(argument), str(argument)) for argument in kernel.call.arguments)
-    arrays = [f"Workspace {name}({_bytes(buffer)});" for name, buffer in kernel.run.workspace.items()]
-    code = DRIVER.replace("SOURCE", text).replace("WORKSPACE", " ".join(arrays))
-    code = code.replace("EARLY", str(kernel.launch(Shape(4096, 4096, 4096)).early).lower())
-    code = code.replace("CALL", f"{entry or kernel.code.entry}({arguments})")
-    for operand in "abc":
-        code = code.replace(f"BOX_{operand.upper()}", box(maps.get(operand)))
-    defines = [f"-D{name}={value}" for name, value in kernel.code.defines.items() if name != "ELEMENT"]
-    return compile_program(code, program, defines=["-DELEMENT=bf16", *defines])
-
-
-def run_model(
-    program: Path,
-    shape: Shape,
-    grid: tuple[int, int],
-    threads: int,
-    cluster: int | tuple[int, int, int],
-    seeds: range,
-    limit: float = 300,
-) -> str:
-    """The first problem under any of `seeds`; "" if C is right under all of them and no rule was broken."""
-    lengths = cluster if isinstance(cluster, tuple) else (cluster, 1, 1)
-    numbers = (*(shape.m, shape.n, shape.k), *grid, threads, math.prod(lengths), seeds.start, seeds.stop, *lengths)
-    done = subprocess.run([program, *map(str, numbers)], capture_output=True, text=True, timeout=limit)
-    return "" if done.returncode == 0 else (done.stdout.strip() or f"ended by signal {-done.returncode}")
+    source, result = program.with_name("in"), program.with_name("out")
+    source.write_bytes(b"".join(np.ascontiguousarray(array).tobytes() for array in given))
+    if problem := run_program(program, *words, source, result)[0]:
+        raise Broken(problem)
+    data, found, at = result.read_bytes(), [], 0
+    for kind, lengths in left:
+        found.append(np.frombuffer(data, kind, math.prod(lengths), at).reshape(lengths))
+        at += found[-1].nbytes
+    return found

@@ -1,4 +1,4 @@
-"""SIGKILL at random moments of a measurement: every finished piece of it stays as it is, and the rest is measured.
+"""SIGKILL in the midst of a measurement: every finished piece of it stays as it is, and the rest is measured.
 
 The measurement is that of the regimes, on a synthetic GPU in a process of its own; the journal, the passes, and what is
 filed at the end are the real ones.
@@ -7,7 +7,6 @@ filed at the end are the real ones.
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -26,7 +25,7 @@ folder, out = Path(sys.argv[1]), Path(sys.argv[2])
 with pytest.MonkeyPatch.context() as patch:
     take.replace_gpu(patch)
     print("ready", flush=True)
-    complete, _, _ = take.measured(folder, out, document=take.DOCUMENT | {"pairs": {"sustained": 4, "burst": 4}})
+    complete, _, _ = take.measured(folder, out, document=take.DOCUMENT | {"pairs": {"sustained": 2, "burst": 2}})
 assert complete and len(take.rows_of(out)) == 12
 """
 
@@ -50,24 +49,18 @@ def pieces(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "journal").glob("*.json")}
 
 
-def killed(folder: Path, kills: int, seconds: float, dice: random.Random) -> tuple[int, list[str]]:
-    """Kill the measurement `kills` times, each time within `seconds` of its first new piece, and let it end.
+def killed(folder: Path) -> tuple[int, list[str]]:
+    """Kill the measurement behind its first finished piece, and let it end.
 
     Returns:
-        How many pieces were finished when it was killed last, and the names of those that are lost or were made again.
+        How many pieces were finished when it was killed, and the names of those that are lost or were made again.
     """
-    before: dict[str, bytes] = {}
-    for _ in range(kills):
-        process = start(folder)
-        while len(pieces(folder)) <= len(before) and process.poll() is None:
-            time.sleep(0.005)
-        time.sleep(dice.uniform(0, seconds))
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        now = pieces(folder)
-        if lost := [name for name, piece in before.items() if now.get(name) != piece]:
-            return len(before), lost
-        before = now
+    process = start(folder)
+    while not pieces(folder) and process.poll() is None:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = pieces(folder)
     last = start(folder)
     last.wait()
     assert last.returncode == 0

@@ -2,7 +2,6 @@
 //
 // usage: one_pass M N K SEED IN OUT. IN: A [m, k], B [k, n]. OUT: exponents of A and B, residues [COUNT, m, pitch] and
 // [COUNT, n, pitch], C [m, n].
-#include "certified_grid.hpp"
 SOURCE;
 
 #ifdef TWO_WIDTHS  // R16

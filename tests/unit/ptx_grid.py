@@ -1,49 +1,13 @@
 """Runs PTX on the CPU under hopper_grid.hpp, instruction by instruction: what a compiler made of a kernel.
 
 An entry point becomes a C++ function of the same registers and labels. The model knows the instructions of a kernel of
-TMA, mbarrier and wgmma, and refuses every other.
+TMA, mbarrier and wgmma (ptx_words.hpp), and refuses every other.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
-
-import hopper_grid
-
-from gemmrepro.registry import Kernel
-
-HELPERS = r"""
-static Barrier* barrier_at(unsigned address) {
-    return reinterpret_cast<Barrier*>(hopper_grid::running->block->shared + address);
-}
-static void* place(unsigned address) {
-    return hopper_grid::running->block->shared + address;
-}
-static bool elected() {
-    __syncwarp();
-    return threadIdx.x % 32 == 0;
-}
-// An operand of wgmma as the model describes it: K-major in the 128-byte swizzle, eight rows every 1024 bytes.
-static Descriptor described(unsigned long long bits) {
-    if (bits >> 62 != 1 || (bits >> 32 & 0x3FFF) != 64) {
-        hopper_grid::report("a descriptor of another layout");
-    }
-    return bits & 0x3FFF;
-}
-static unsigned pair(unsigned high, unsigned low) {
-    float wide[2];
-    memcpy(&wide[0], &low, 4), memcpy(&wide[1], &high, 4);
-    return narrow(wide[0]).bits | unsigned(narrow(wide[1]).bits) << 16;
-}
-constexpr unsigned long long EVICT_NORMAL = 1ull << 60;
-static void policy(unsigned long long bits) {
-    if (bits != EVICT_NORMAL) {
-        hopper_grid::report("another cache policy");
-    }
-}
-"""
 
 SPECIAL = {
     "%tid.x": "threadIdx.x",
@@ -242,12 +206,7 @@ def translated(ptx: str, entry: str) -> str:
     counts = {kind: int(count) for kind, count in re.findall(r"\.reg \.\w+\s+%(\w+?)<(\d+)>", body)}
     declared = {"p": "bool", "rs": "unsigned short", "r": "unsigned", "rd": "unsigned long long"}
     registers = "\n".join(f"{kind} {name}[{counts.get(name, 1)}] = {{}};" for name, kind in declared.items())
-    return f"""{HELPERS}
-static void one_arrival(unsigned count) {{
-    if (count != 1) {{
-        hopper_grid::report("more than one arrival at a time");
-    }}
-}}
+    return f"""
 void {entry}(const TensorMap& a, const TensorMap& b, const TensorMap& c, int m, int n, int k) {{
 const TensorMap* const maps[] = {{&a, &b, &c}};
 const int numbers[] = {{0, 0, 0, m, n, k}};
@@ -255,8 +214,3 @@ const int numbers[] = {{0, 0, 0, m, n, k}};
 {chr(10).join(lines)}
 }}
 """
-
-
-def compile_model(kernel: Kernel, ptx: str, program: Path) -> Path:
-    """Compile the PTX of `kernel` to a program, as hopper_grid does its source. Raises CalledProcessError."""
-    return hopper_grid.compile_text(kernel, translated(ptx, kernel.code.entry), program)

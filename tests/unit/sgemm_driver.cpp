@@ -2,7 +2,6 @@
 //
 // usage: sgemm M N K LDA LDB LDC A_BY_COLUMNS B_BY_COLUMNS SEED IN OUT
 // IN: alpha, beta, A, B, C as stored, all float. OUT: C as stored, exponents of A and of B.
-#include "sgemm_grid.hpp"
 SOURCE;
 
 // Unwritten memory, and 64 elements more than are asked for.

@@ -100,9 +100,11 @@ class SyntheticCupti:
         self.counted = [params.metrics[index].decode() for index in range(params.count)]
         return SUCCESS if set(self.counted) <= self.metrics.keys() else INVALID_PARAMETER
 
-    def _HostGetConfigImageSize(self, params: Any) -> int:
+    def _size(self, params: Any) -> int:
         params.size = BLOB
         return SUCCESS
+
+    _HostGetConfigImageSize = _GetCounterDataSize = _size
 
     def _HostGetConfigImage(self, params: Any) -> int:
         ctypes.memmove(params.image, b"c" * BLOB, BLOB)
@@ -125,10 +127,6 @@ class SyntheticCupti:
 
     def _Disable(self, params: Any) -> int:
         return INVALID_OPERATION if "pass" in self.open else self._holding("profiler", False)
-
-    def _GetCounterDataSize(self, params: Any) -> int:
-        params.size = BLOB
-        return SUCCESS
 
     def _CounterDataImageInitialize(self, params: Any) -> int:
         ctypes.memmove(params.data, b"0" * BLOB, BLOB)

@@ -10,7 +10,7 @@ import pytest
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims
-from gemmrepro.judge.published import as_csv, published_rows
+from gemmrepro.judge.published import as_csv, mapping_problems, published_rows
 from gemmrepro.registry import articles
 
 
@@ -61,6 +61,26 @@ def test_the_numbers_are_those_of_all_articles(folder):
         ("ada/article.yaml", "4090: NVIDIA", "4090: ATI", "hardware.RTX 4090': chips.yaml has no chip 'ATI GeForce"),
         ("ozaki/article.yaml", "source: cutile", "source: ozaki", "key 'source': there is no other article 'ozaki'"),
         ("ada/numbers.csv", "hardware,place", "hardware,page", "line 1: nothing reads the column 'page'; remove it"),
+        (
+            "ada/map.yaml",
+            "program: author's program",
+            "program: mine",
+            "key 'systems.1.0 naive.program': 'mine' is not",
+        ),
+        ("ada/map.yaml", "program: author's program", "program: absent", "key 'systems.1.0 naive"),
+        ("ada/map.yaml", "[ada.scalar]", "[ada.scaler]", "key 'systems.1.0 naive': there is no kernel 'ada.scaler'"),
+        (
+            "ada/map.yaml",
+            "final kernel:",
+            "last kernel:",
+            "map.yaml: the system 'final kernel' of numbers.csv is missing",
+        ),
+        (
+            "cute/map.yaml",
+            "    kernels: [cute.dsl_nvidia_design]\n    program: same idea",
+            "    kernels: [cute.article_base]\n    program: same idea",
+            "cute.article_base is called 'author's program' above; settle on one",
+        ),
         ("ada/numbers.csv", "RTX 4090", "RTX 4080", "article.yaml has no hardware 'RTX 4080'; name its chip"),
     ],
 )
@@ -74,6 +94,8 @@ def test_what_is_wrong_is_one_line_with_its_file(folder, file, old, new, said):
         for name in articles.article_names():
             articles.article(name)
             published_rows(name)
+            if problems := mapping_problems(name):
+                raise UserError(problems[0])
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
@@ -102,3 +124,23 @@ claims:
     path.write_text(path.read_text().replace("where: text", "family: memory\n    where: text"))
     (named,) = claims.load_file(path, "ada")
     assert (own.family, theirs.family, named.family) == ("ada", "hopper", "memory")
+
+
+def test_a_claim_rests_on_the_authors_program_on_the_same_idea_or_on_ours(folder):
+    ladder, cute = articles.programs("ladder"), articles.programs("cute")
+    assert ladder["L1 naive"].kernels == ("ladder.naive",) and ladder["L1 naive"].relation == articles.AUTHORS
+    assert (cute["figure 6: NVIDIA example"].kernels, cute["figure 6: NVIDIA example"].relation) == ((), "absent")
+    assert articles.programs("plamo") == {}
+    for kernels, whose in (
+        (["ladder.naive", "ladder.smem"], articles.AUTHORS),
+        (["ladder.naive", "ladder.warptile"], articles.SAME_IDEA),
+        (["ladder.naive", "ladder.warptile", "ladder.cut"], articles.OURS),
+        ([], ""),
+    ):
+        assert articles.whose("ladder", kernels) == whose
+    path = folder / "ladder/map.yaml"
+    path.write_text(path.read_text() + "  L9 nothing:\n    program: absent\n    why: It is not there.\n")
+    articles._read_map.cache_clear()
+    assert mapping_problems("ladder") == [
+        "articles/ladder/map.yaml, key 'systems.L9 nothing': numbers.csv has no such system"
+    ]

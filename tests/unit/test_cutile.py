@@ -352,21 +352,6 @@ def test_a_published_figure_is_that_of_the_kernels_own_type():
     assert published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
 
 
-def test_the_family_has_verdicts_figures_and_findings(tmp_path):
-    from synthetic import World
-    from test_report import make
-
-    world = World(tmp_path, families=("cutile", "ceilings"), sizes=(4096, 8192)).write()
-    report = make(world).parent
-    assert "One source, every type" in (report / "families/cutile.html").read_text()
-    assert 'id="cutile-matmul-fp64"' in (report / "kernels/cutile.matmul_fp64.html").read_text()
-    entries = {entry["id"]: entry for entry in json.loads((tmp_path / "verdicts.json").read_text())["claims"]}
-    ratio = entries["cutile.ratio.tf32.n8192"]
-    assert "ublished 1.030 on NVIDIA B200" in ratio["explanation"] and len(ratio["published"]) == 2
-    assert entries["cutile.throughput.tf32.n8192"]["verdict"] == "covered"
-    assert entries["cutile.cublas.tf32.n8192"]["way"] == "share"
-
-
 def test_what_may_be_searched_compiles_for_hopper_at_all_and_keeps_its_layout():
     for tunable in registry.tunables("cutile"):
         field = list(tunable.candidates())

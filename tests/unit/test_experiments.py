@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import importlib
 import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -266,6 +265,14 @@ def test_one_on_the_cpu_runs_without_a_gpu_and_says_where(sums, tmp_path):
     # Other settings are other measurements.
     experiments_run.run(None, "sums", replace(on_cpu, settings={"samples": 4}), ["cuda12"], *paths, said.append)
     assert sum("/9]" in line for line in said) == 18
+
+
+def test_where_a_package_is_missing_nothing_runs_for_one_reason(runner, sums, tmp_path):
+    _, run = runner
+    rows, said, done = run(replace(sums, packages=("numpy", "nonesuch")))
+    assert done and rows.empty
+    assert [line for line in said if "nonesuch cannot be imported" in line] == said and len(said) == 1
+    assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 1
 
 
 def test_what_gives_no_row_at_a_point_is_said_again_from_the_journal(runner, sums, tmp_path):
@@ -553,6 +560,14 @@ def test_stale_rows_and_failed_gates_support_nothing(brought, sums, tmp_path):
     assert judged(made, None, one)["verdict"] == NOT_MEASURED
 
 
+def test_the_other_toolkit_stands_in_where_one_has_no_rows(brought):
+    made, folder = brought
+    path = folder / "sums" / "errors.csv"
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if ",cuda12," not in line))
+    entry = judged(made, folder, claim(over="sums.outside", above=1, where=EVERY))
+    assert (entry["verdict"], entry["judged_on"]) == (REPRODUCED, "cuda13")
+
+
 CLAIMS = """
 claims:
   - id: sums.outside
@@ -634,14 +649,6 @@ def test_errors_are_what_they_say(ada):
     assert (cells["rms_low_u"], cells["right"], cells["rms_u"]) == (0.0, 0.75, pytest.approx(0.5))
 
 
-def test_probes_cancel_but_for_the_small_terms(ada):
-    for exact, factors in ada.probes().values():
-        assert len(factors) == 16 * ada.STEPS
-        for p, row in zip((16, 31), ada.probe_matrix(factors, [16, 31]), strict=True):
-            assert sum(row) == exact * 2.0 ** (ada.BIG - p)
-            assert (np.array(row, np.float16).astype(float) == row).all()
-
-
 # Figures that an article prints
 
 
@@ -672,6 +679,12 @@ def test_a_published_figure_is_held_against_the_rows(brought, published, kind, s
     entry = judged(*brought, one)
     assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
     assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
+
+
+@pytest.mark.parametrize(("compute", "shown"), [({"least": 0}, 0.0), ({"most": 1000}, 64.0)])
+def test_of_many_points_the_one_that_contradicts_most_is_shown(brought, compute, shown):
+    entry = judged(*brought, claim(**compute, where={"law": ["normal", "integers"], "k": [64, 256, 1024]}))
+    assert [each["value"] for each in entry["measured"]] == [shown]
 
 
 def test_what_was_left_out_says_why_it_is_not_measured(sums, tmp_path):
@@ -744,15 +757,3 @@ def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brough
     assert drawing.stale and [each.get_facecolor()[0].min() == 1 for each in marks] == [False, True]
     nothing = declared.draw("sums", dots, experiments_results.nothing(sums))
     assert nothing.rows == [] and nothing.paint(style.WIDE).axes[0].texts[0].get_text() == "not measured"
-
-
-def test_an_interval_that_reaches_down_to_zero_has_a_place_on_the_logarithmic_axis(tmp_path):
-    shutil.copytree(ROOT / "reports/recorded/h200/pytorch/experiments", tmp_path / "pytorch")
-    _, dots = experiments.figures("pytorch")["timing"]
-    results = load(tmp_path, "pytorch")["timing"]
-    low = results.experiment.column(dots.x).low
-    several = results.rows["samples"] > 1
-    results.rows.loc[several, low] = 0.0
-    drawing = declared.draw("pytorch", dots, results)
-    left, right = drawing.paint(style.WIDE).axes[0].get_xlim()
-    assert several.any() and 0 < left < results.rows.loc[several, dots.x].min() < right

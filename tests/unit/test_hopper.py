@@ -249,3 +249,10 @@ def test_a_run_times_forms_at_the_sizes_that_it_names() -> None:
     assert forms.settings["sizes"] == forms.parameters["ns"]
     # Subjects, which this context lacks, are asked for only where something is measured.
     assert list(forms.measure(SimpleNamespace(settings={**forms.settings, "sizes": [4096]}), {"n": 1024})) == []
+
+
+def test_scaled_fp8_products_get_the_wide_tile_where_it_takes_fewer_cycles() -> None:
+    choose = registry.kernel("fp8.scaled_ring").run.choose
+    assert choose is not None
+    wide = [n for n in (1024, 2048, 4096, 8192, 16384) if choose(Shape.cube(n)).entry == "tile_128x192"]
+    assert wide == [4096, 8192, 16384]

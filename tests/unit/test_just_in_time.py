@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from support import in_cuda13
 
-from gemmrepro import registry
+from gemmrepro import registry, timing
 from gemmrepro.build import cutile, cutile_export
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import device, dlpack, lock
+from gemmrepro.gpu import device, lock
 from gemmrepro.host.places import find_gpus
 from gemmrepro.measure import just_in_time
 from gemmrepro.measure.just_in_time import Verdict
@@ -54,6 +54,21 @@ def test_results_are_compared_bit_for_bit_and_from_poisoned_memory():
     assert compare(lambda: None).startswith("122400 of 122400")
 
 
+def test_what_launches_hand_on_is_poisoned_too():
+    output, handed_on = np.ones(6, np.float64), np.ones(6, np.int8)
+
+    def ahead():
+        handed_on[...] = 3
+        output[...] = handed_on
+
+    def rests_on_the_other():
+        output[...] = handed_on
+
+    runs = {"ahead": ahead, "other": rests_on_the_other}
+    reason = just_in_time.difference(runs, lambda: None, output, {"slices": handed_on})
+    assert reason == "6 of 6 elements differ between ahead and other"
+
+
 @pytest.mark.parametrize("kernel", COMPARED, ids=lambda kernel: kernel.id)
 def test_shapes_have_several_tiles_and_a_tail_and_every_launch_is_made_on_one(kernel):
     shapes, seen = just_in_time.shapes_for(kernel), set()
@@ -83,7 +98,7 @@ def test_what_is_passed_is_what_the_binary_was_compiled_for(kernel):
             assert list(rest[spec["integers"] :]) == list(spec["constants"].values())
             assert all(isinstance(integer, int) for integer in rest)
             for array, (element, multiples) in zip(arrays, spec["arrays"], strict=True):
-                said = dlpack.tensor(array.__dlpack__())
+                said = just_in_time.tensor(array.__dlpack__())
                 assert (ELEMENTS[said.code, said.bits], said.ndim) == (element, len(multiples))
                 assert not any(said.shape[axis] % multiple for axis, multiple in enumerate(multiples))
 
@@ -99,6 +114,32 @@ ELEMENTS = {
     (12, 8): "float8_e5m2",
 }
 """Element types by code and bits, as dlpack.h numbers them."""
+
+
+@pytest.mark.parametrize("dtype", just_in_time.CODES)
+def test_only_the_type_changes(dtype):
+    array = np.arange(12, dtype=STORAGE[dtype]).reshape(3, 4)[:, :2]
+    capsule, plain = just_in_time.typed(array, dtype).__dlpack__(), array.__dlpack__()
+    said, before = just_in_time.tensor(capsule), just_in_time.tensor(plain)
+    assert (said.code, before.code) == (just_in_time.CODES[dtype], 1)
+    assert (said.data, said.bits, said.lanes) == (array.ctypes.data, 8 * array.itemsize, 1)
+    assert (said.ndim, said.shape[:2], said.strides[:2]) == (2, [3, 2], [4, 1])
+    assert just_in_time.typed(array, dtype).__dlpack_device__() == array.__dlpack_device__()
+    assert just_in_time.typed(array, "tf32") is array
+
+
+def test_another_library_reads_the_type_from_it(monkeypatch):
+    """NumPy knows fp16, and nothing of bfloat16."""
+    array = np.array([1.0, -2.5], np.float16)
+    with pytest.raises((BufferError, RuntimeError), match="dtype"):
+        np.from_dlpack(just_in_time.typed(array.view(np.uint16), "bf16"))
+    monkeypatch.setitem(just_in_time.CODES, "fp16", 2)
+    assert (np.from_dlpack(just_in_time.typed(array.view(np.uint16), "fp16")) == array).all()
+
+
+def test_an_array_with_another_capsule_is_refused():
+    with pytest.raises(ValueError, match="PyCapsule"):
+        just_in_time.tensor(np.zeros(1).__dlpack__(max_version=(1, 0)))
 
 
 def test_a_kernel_that_the_host_steers_is_skipped_with_the_reason(tmp_path):
@@ -181,6 +222,24 @@ def test_the_command_fails_where_the_two_ways_differ(monkeypatch, tmp_path, caps
     monkeypatch.setattr(sys, "argv", ["just_in_time", "--family", "ladder", "--out", str(out)])
     with pytest.raises(UserError, match="family ladder has no kernels in cuTile"):
         just_in_time.main()
+
+
+def test_speed_is_that_of_what_was_compiled_just_in_time():
+    """Twice as long as the binary is half as fast."""
+
+    class Timer:
+        def once(self, call):
+            return call()
+
+        def estimate(self, call, first_us):
+            return first_us
+
+        def burst(self, kernel, baseline, cache, plan, estimates, graphs):
+            assert (kernel[0](), baseline[0]()) == estimates and cache == "warm" and not graphs
+            return timing.Burst([estimates[0]] * 9, [estimates[1]] * 9)
+
+    runs = {just_in_time.AHEAD_OF_TIME: lambda: 50.0, just_in_time.JUST_IN_TIME: lambda: 100.0}
+    assert just_in_time.relative_speed(Timer(), runs, 64) == just_in_time.Speed(64, 0.5, 0.5, 0.5)
 
 
 @pytest.mark.containers

@@ -23,41 +23,7 @@ from gemmrepro.registry import card
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
 
-DRIVER = r"""
-#include "cpu_grid.hpp"
-SOURCE
-static int m, n, k;
-static float alpha, beta;
-static std::vector<float> A, B, C;
-static float *a, *b, *c;
-static TensorMap map_b;
-WORKSPACE
-
-// Room for `count` floats from a 16-byte boundary on, as cudaMalloc gives at least.
-static float* aligned(std::vector<float>& room, size_t count) {
-    room.resize(count + 4);
-    return reinterpret_cast<float*>((reinterpret_cast<uintptr_t>(room.data()) + 15) & ~uintptr_t(15));
-}
-
-int main(int, char** v) {
-    m = atoi(v[1]), n = atoi(v[2]), k = atoi(v[3]);
-    alpha = atof(v[4]), beta = atof(v[5]);
-    const size_t of_a = A_COUNT, of_b = B_COUNT, of_c = size_t(m) * n;
-    a = aligned(A, of_a), b = aligned(B, of_b), c = aligned(C, of_c);
-    FILE* in = fopen(v[6], "rb");
-    if (fread(a, 4, of_a, in) + fread(b, 4, of_b, in) + fread(c, 4, of_c, in) != of_a + of_b + of_c) return 2;
-    fclose(in);
-    map_b = {b, k, n, MAP_BOX};
-    void (*calls[])() = {CALLS};
-    for (char** step = v + 9; *step; step += 5) {  // which call, grid, block
-        cpu_grid::launch({(unsigned)atoi(step[1]), (unsigned)atoi(step[2]), 1},
-                         {(unsigned)atoi(step[3]), (unsigned)atoi(step[4]), 1}, calls[atoi(step[0])], atoi(v[8]));
-    }
-    FILE* out = fopen(v[7], "wb");
-    fwrite(c, 4, size_t(m) * n, out);
-    fclose(out);
-}
-"""
+DRIVER = Path(__file__).with_name("ladder_driver.cpp")
 A_COUNTS = {"gemm": "size_t(m) * k", "vector_add_in_place": "n", "gelu": "n"}
 B_COUNTS = {"gemm": "size_t(k) * n", "vector_add_in_place": "0", "gelu": "n"}
 WORKSPACE_BYTES = 48 << 20
@@ -98,7 +64,7 @@ def compile_for_cpu(
     )
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / kernel.id
-    code = DRIVER.replace("A_COUNT", A_COUNTS[kernel.compute.op]).replace("SOURCE", source)
+    code = DRIVER.read_text().replace("A_COUNT", A_COUNTS[kernel.compute.op]).replace("SOURCE", source)
     code = code.replace("B_COUNT", B_COUNTS[kernel.compute.op])
     code = code.replace("MAP_BOX", f"{box[0]}, {box[1]}").replace("CALLS", calls).replace("WORKSPACE", arrays)
     (folder / f"{kernel.id}.cpp").write_text(code)
@@ -166,13 +132,14 @@ def programs(tmp_path_factory, precompiled):
 @pytest.mark.parametrize("kernel", GEMMS, ids=lambda kernel: kernel.id)
 @pytest.mark.parametrize("reverse", [False, True], ids=["forward", "reverse"])
 def test_gemm_is_exact_on_integers(kernel, programs, reverse):
+    """And where alpha is 0, A and B are not read, as in BLAS: whatever they hold, C = beta C."""
     for shape in shapes(kernel):
-        for alpha, beta in ((1.0, 0.0), (-2.0, 0.5)):
+        for alpha, beta in ((1.0, 0.0), (-2.0, 0.5), (0.0, 0.0), (0.0, 0.5)):
             a, b, c = operands(shape, seed=shape.n, beta=beta)
+            want = alpha * (a.astype(np.float64) @ b.astype(np.float64)) + (beta * c if beta else 0.0)
+            if not alpha:
+                a[...], b[...] = np.nan, np.inf
             got = run_on_cpu(programs[kernel.id], kernel, shape, alpha, beta, (a, b, c), reverse)
-            want = alpha * (a.astype(np.float64) @ b.astype(np.float64))
-            if beta:
-                want = want + beta * c
             np.testing.assert_array_equal(got, want.astype(np.float32), err_msg=f"{shape} alpha={alpha} beta={beta}")
 
 
@@ -200,18 +167,6 @@ def test_vector_add_covers_any_length_with_any_grid(programs, blocks):
         nothing = np.empty(0, np.float32)
         got = run_on_cpu(programs[kernel.id], small_grid, Shape(1, n, 1), 1, 0, (x, nothing, y))
         np.testing.assert_array_equal(got[0], x + y)
-
-
-@pytest.mark.parametrize("kernel", GEMMS, ids=lambda kernel: kernel.id)
-def test_a_and_b_are_not_read_if_alpha_is_zero(kernel, programs):
-    """As in BLAS: whatever they hold, C = beta C."""
-    for shape in shapes(kernel):
-        for beta in (0.0, 0.5):
-            a, b, c = operands(shape, beta=beta)
-            a[...], b[...] = np.nan, np.inf
-            got = run_on_cpu(programs[kernel.id], kernel, shape, 0.0, beta, (a, b, c))
-            want = beta * c if beta else np.zeros_like(c)
-            np.testing.assert_array_equal(got, want, err_msg=f"{shape} beta={beta}")
 
 
 def with_grid(kernel: registry.Kernel, blocks: int) -> registry.Kernel:
@@ -273,48 +228,44 @@ def test_no_kernel_keeps_anything_between_launches(kernel):
     assert not re.search(r"^__device__ [^(]*;", kernel.source_path.read_text(), re.MULTILINE)
 
 
+BARRIER, WAIT = "__syncthreads();", "__pipeline_wait_prior(STAGES - 2);"
+MISTAKES = {
+    # what: (text, replacement, kernels, each with the occurrence that is replaced behind #), once or several times
+    "no barrier before the reads": [(BARRIER, "", "smem blocktile_2d warptile async_copy swapped_loops")],
+    "no barrier after the reads": [
+        (BARRIER, "", "smem#1 blocktile_1d#1 vectorized#1 fragments#1 runtime_sizes#1"),
+    ],
+    "no wait for the copies": [
+        (WAIT, "", "async_copy fragments#1"),
+        (WAIT, "__pipeline_wait_prior(3);", "spread#1"),
+        ("barrier_wait(&arrived[slot ^ 1], (t + 1) / 2 % 2);", "", "tma"),
+    ],
+    "a slot filled while it is read, or never": [
+        ("copy_tile(t + STAGES - 1);", "copy_tile(t + STAGES);", "async_copy"),
+        ("(part + 1) * COPIES / STEPS", "(part + 1) * (COPIES - 1) / STEPS", "spread"),
+        ("store_a(slot ^ 1);", "store_a(slot);", "pinned"),
+        ("store_a(slot ^ 1);", "", "pinned"),
+    ],
+    "other elements": [
+        ("B[p * n + col]", "B[col * k + p]", "naive"),
+        ("block_col, t * BK", "block_row, t * BK", "tma"),
+        ("j < WNITER * TN; j += 4)", "j < (WNITER - 1) * TN; j += 4)", "warptile#1"),
+        ("p < bk;", "p < bk - 1;", "runtime_swapped"),
+        ("beta == 0.0f ? 0.0f : ", "", "coalesced"),
+    ],
+    "pieces of a tile": [
+        ("to = steps - (pieces", "to = steps - 1 - (pieces", "cut"),
+        ("other < piece.pieces; ++other", "other < piece.pieces - 1; ++other", "cut"),
+        ("== launch ? seen : launch", "== launch ? seen : seen", "cut"),
+        ("piece.pieces == 1 ? alpha : 1.0f", "alpha", "cut"),
+        (" + piece.from * BK", "", "cut"),
+    ],
+}
 PLANTS = [
-    # (kernel, what, text, replacement, occurrence)
-    ("ladder.smem", "no barrier before the reads", "__syncthreads();", "", 0),
-    ("ladder.smem", "no barrier after the reads", "__syncthreads();", "", 1),
-    ("ladder.blocktile_1d", "no barrier after the reads", "__syncthreads();", "", 1),
-    ("ladder.blocktile_2d", "no barrier before the reads", "__syncthreads();", "", 0),
-    ("ladder.vectorized", "no barrier after the reads", "__syncthreads();", "", 1),
-    ("ladder.warptile", "no barrier before the reads", "__syncthreads();", "", 0),
-    ("ladder.naive", "B read transposed", "B[p * n + col]", "B[col * k + p]", 0),
-    ("ladder.warptile", "last sub-tile not written", "j < WNITER * TN; j += 4)", "j < (WNITER - 1) * TN; j += 4)", 1),
-    ("ladder.async_copy", "no wait for the copies", "__pipeline_wait_prior(STAGES - 2);", "", 0),
-    ("ladder.async_copy", "no barrier before the reads", "__syncthreads();", "", 0),
-    ("ladder.async_copy", "slot filled while it is read", "copy_tile(t + STAGES - 1);", "copy_tile(t + STAGES);", 0),
-    ("ladder.fragments", "no wait for the next tile", "__pipeline_wait_prior(STAGES - 2);", "", 1),
-    ("ladder.fragments", "no barrier between tiles", "__syncthreads();", "", 1),
-    ("ladder.spread", "one part too few", "(part + 1) * COPIES / STEPS", "(part + 1) * (COPIES - 1) / STEPS", 0),
-    (
-        "ladder.spread",
-        "waits for one group too few",
-        "__pipeline_wait_prior(STAGES - 2);",
-        "__pipeline_wait_prior(3);",
-        1,
-    ),
-    ("ladder.tma", "no wait for B", "barrier_wait(&arrived[slot ^ 1], (t + 1) / 2 % 2);", "", 0),
-    ("ladder.tma", "B of the wrong columns", "block_col, t * BK", "block_row, t * BK", 0),
-    ("ladder.pinned", "A stored where it is read", "store_a(slot ^ 1);", "store_a(slot);", 0),
-    ("ladder.pinned", "A never stored again", "store_a(slot ^ 1);", "", 0),
-    ("ladder.cut", "a piece ends early", "to = steps - (pieces", "to = steps - 1 - (pieces", 0),
-    ("ladder.cut", "a piece forgotten", "other < piece.pieces; ++other", "other < piece.pieces - 1; ++other", 0),
-    (
-        "ladder.cut",
-        "arrivals counted on top of what was there",
-        "== launch ? seen : launch",
-        "== launch ? seen : seen",
-        0,
-    ),
-    ("ladder.cut", "alpha taken twice", "piece.pieces == 1 ? alpha : 1.0f", "alpha", 0),
-    ("ladder.swapped_loops", "no barrier before the reads", "__syncthreads();", "", 0),
-    ("ladder.runtime_sizes", "no barrier after the reads", "__syncthreads();", "", 1),
-    ("ladder.runtime_swapped", "the last of K left out", "p < bk;", "p < bk - 1;", 0),
-    ("ladder.cut", "A from the tile's first step", " + piece.from * BK", "", 0),
-    ("ladder.coalesced", "C read although beta is 0", "beta == 0.0f ? 0.0f : ", "", 0),
+    (f"ladder.{kernel}", what, text, replacement, int(which or 0))
+    for what, rows in MISTAKES.items()
+    for text, replacement, kernels in rows
+    for kernel, _, which in (each.partition("#") for each in kernels.split())
 ]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,12 +11,7 @@ import pytest
 from test_kernels import compile_for_cpu, run_on_cpu
 
 from gemmrepro import experiments, registry, stats
-from gemmrepro.core.files import csv_text
-from gemmrepro.experiments.results import load
 from gemmrepro.gates import pointwise
-from gemmrepro.judge import claims, judging
-from gemmrepro.judge.evidence import Evidence
-from gemmrepro.measure import rows as measured
 from gemmrepro.operations import Shape
 
 KERNELS = registry.kernels("pytorch")
@@ -162,25 +156,6 @@ def test_batches_take_turns_and_are_means_of_calls():
     assert by_host["a"] == pytest.approx([2000.0] * 3)  # the clock that is given
 
 
-def test_the_hosts_clock_sees_the_launch_or_the_work():
-    timing = part("timing.py")
-    timing.time = clock = Clock()
-    free = 0.0
-
-    def call():
-        """Launched in 10 µs, at work on the GPU for 2000."""
-        nonlocal free
-        clock.now += 1e-5
-        free = max(free, clock.now) + 2e-3
-
-    def sync():
-        clock.now = max(clock.now, free)
-
-    assert timing.clocked(call, sync, 9, wait=False) == pytest.approx([10.0] * 9)
-    assert timing.clocked(call, sync, 9, wait=True) == pytest.approx([2010.0] * 9)
-    assert timing.clocked_together(call, sync, 3, 10) == pytest.approx([2001.0] * 3)
-
-
 def function_of(order, first, second, later, profiled=(1, 1, 0, 0, 0)):
     """A round of `gelu_order`: times of the first two calls, and of later ones, in µs; the eager formula takes 300."""
     return order.Round([first, second, 110.0, later, later], profiled, [later, later, 1.1 * later], [300.0] * 3)
@@ -199,30 +174,6 @@ def test_first_calls_are_medians_over_functions_with_their_range():
     assert row["ci_low_us"] <= 100.0 < row["ci_high_us"]
     declared = {column.name for column in experiments.experiment("pytorch", "gelu_order").columns}
     assert set(row) == declared - {"order", "elements", "rounds"}
-
-
-@pytest.mark.parametrize(
-    ("firsts", "first", "only_first"),
-    [
-        ((1100.0, 1200.0, 2200.0), "reproduced", "not reproduced"),
-        ((800.0, 900.0, 950.0), "not reproduced", "reproduced"),
-        ((900.0, 920.0, 2200.0), "undecided", "undecided"),
-    ],
-)
-def test_claims_on_first_calls_are_decided_where_all_functions_agree(tmp_path, firsts, first, only_first):
-    order = part("gelu_order.py")
-    numbers = order.cells([function_of(order, each, 2e4, 100.0) for each in firsts])
-    declared = experiments.experiment("pytorch", "gelu_order")
-    about = {"kernel": "torch.jit.script", "toolkit": "library", "build_key": "torch 2", "status": "current"}
-    rows = [{**about, "order": name, "elements": 7, "rounds": 3, **numbers} for name in declared.parameters["orders"]]
-    (tmp_path / "pytorch").mkdir()
-    (tmp_path / "pytorch/gelu_order.csv").write_text(csv_text(rows, declared.header))
-    (tmp_path / "pytorch/gelu_order.json").write_text('{"gpu": {"name": "GPU A"}, "source": "recorded"}')
-    evidence = Evidence(measured.load("/nowhere", "pytorch"), {}, Path("/nowhere"), load(tmp_path, "pytorch"))
-    verdicts = {claim.id: judging.judge(claim, evidence).verdict for claim in claims.load(("pytorch",))}
-    assert verdicts["pytorch.gelu.first"] == first
-    assert verdicts["pytorch.gelu.only_first"] == only_first
-    assert verdicts["pytorch.gelu.profile"] == "reproduced"
 
 
 # Processes that train

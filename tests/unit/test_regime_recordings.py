@@ -1,7 +1,6 @@
 """The regimes from the journal to a checked recording, on a synthetic GPU; and what a reader refuses."""
 
 import json
-import random
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -235,8 +234,8 @@ def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic, capsys
 
 
 def test_what_was_finished_when_a_measurement_was_killed_stays(tmp_path):
-    """SIGKILL of a real process at a random moment."""
-    finished, lost = killed(tmp_path, 1, 0.1, random.Random(7))
+    """SIGKILL of a real process."""
+    finished, lost = killed(tmp_path)
     assert finished and lost == []
 
 

@@ -51,6 +51,17 @@ def test_a_kernel_that_keeps_drifting_is_timed_and_marked():
     assert not block.ready and block.waited_s >= regimes.STEADY_MOST and block.chunks
 
 
+def test_a_long_launch_is_timed_in_chunks_of_one():
+    block = regimes.sustained(SyntheticGpu(), load(launch_us=400_000.0), seconds=0.3)
+    assert [chunk.launches for chunk in block.chunks] == [1] * regimes.LEAST_CHUNKS
+
+
+def test_a_graph_of_many_launches_counts_each_of_them():
+    block = regimes.burst(SyntheticGpu(), load(launch_us=5.0, launches=200))
+    assert {chunk.launches for chunk in block.chunks} == {200}
+    assert block.chunks[0].time_us == pytest.approx(5.0, rel=2e-2)
+
+
 def test_a_block_whose_calls_end_before_they_are_looked_at_has_a_reading(monkeypatch):
     gpu = SyntheticGpu()
     monkeypatch.setattr(gpu, "finished", lambda handle: bool(gpu.chunk(handle)))
@@ -141,6 +152,12 @@ def test_a_drift_of_a_sensor_is_a_drift(sensor, limit):
     most = getattr(regimes, limit)
     assert regimes.is_steady(chunks(least), of(0.5 * most))
     assert not regimes.is_steady(chunks(least), of(2.0 * most))
+
+
+def test_two_chunks_are_compared_where_the_span_holds_one():
+    apart = [Chunk(0.0, 1, 100.0), Chunk(50.0, 1, 100.0), Chunk(100.0, 1, 100 * (1 + 2 * regimes.STEADY_TIME))]
+    assert not regimes.is_steady(apart, [Reading(0.0)])
+    assert regimes.is_steady([*apart[:2], Chunk(100.0, 1, 100.0)], [Reading(0.0)])
 
 
 def test_one_slow_chunk_is_no_drift_of_the_times_and_one_reading_moves_the_mean_power():

@@ -1,6 +1,6 @@
 """The family sgemm: its sources on the CPU, launch after launch, against float64 and the bounds that they state.
 
-The model (sgemm_grid.py) lets copies, products and threads come in any order that PTX allows; planted bugs must show.
+The model (staged.py) lets copies, products and threads come in any order that PTX allows; planted bugs must show.
 It rounds sums to nearest where tensor cores cut them off, which `test_sums_that_are_cut_off_stay_within_the_bound`
 covers.
 """
@@ -10,13 +10,12 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 
 import hopper_grid
 import numpy as np
 import pytest
-import sgemm_grid
+import staged
 
 from gemmrepro import experiments, registry
 from gemmrepro.core.names import LIBRARY
@@ -41,18 +40,6 @@ def by_id(kernel: registry.Kernel) -> str:
     return kernel.name
 
 
-@pytest.fixture(scope="module")
-def devices(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, sgemm_grid.Device]:
-    """Every kernel's program by its name, compiled when it is first asked for."""
-
-    class Devices(dict[str, sgemm_grid.Device]):
-        def __missing__(self, name: str) -> sgemm_grid.Device:
-            self[name] = sgemm_grid.Device(tmp_path_factory.mktemp(name), registry.kernel(f"sgemm.{name}"))
-            return self[name]
-
-    return Devices()
-
-
 def verdict(kernel: registry.Kernel, c: np.ndarray, a: np.ndarray, b: np.ndarray, **scalars) -> str:
     """What the numerical gate says of a result; "" if it is right. Lines with Inf or NaN must be NaN."""
     alpha, beta, c0 = scalars.get("alpha", 1.0), scalars.get("beta", 0.0), scalars.get("c0")
@@ -75,29 +62,29 @@ LAWS = (
 
 @needs_compiler
 @pytest.mark.parametrize("kernel", KERNELS, ids=by_id)
-def test_every_law_of_the_gate_is_within_the_stated_bound(kernel: registry.Kernel, devices: Mapping) -> None:
+def test_every_law_of_the_gate_is_within_the_stated_bound(kernel: registry.Kernel) -> None:
     for number, law in enumerate(LAWS):
         a, b, _ = draw(Case(Shape(17, 40, 75), 1.0, 0.0, law, number))
-        c = devices[kernel.name].run(a, b, seed=number % 4).c
+        c = staged.Sgemm(kernel).run(a, b, seed=number % 4)[0]
         assert verdict(kernel, c, a, b) == "", law
 
 
 @needs_compiler
 @pytest.mark.parametrize("kernel", RINGS, ids=by_id)
-def test_every_order_gives_the_product(kernel: registry.Kernel, devices: Mapping) -> None:
+def test_every_order_gives_the_product(kernel: registry.Kernel) -> None:
     """Several tiles a block, tails, more steps than the ring has and fewer; integers come out exact."""
     rng = np.random.default_rng(3)
     rows = 100 if kernel in REMAINDERS else 140  # a row of tiles for each modulus, or two
     for (m, n, k), seeds in (((rows, 200, 150), 4), ((260, 8, 33), 1), ((1, 1, 1), 1)):
         a, b = (rng.integers(-8, 9, shape).astype(np.float32) for shape in ((m, k), (k, n)))
         for seed in range(seeds):
-            c = devices[kernel.name].run(a, b, seed=seed).c
+            c = staged.Sgemm(kernel).run(a, b, seed=seed)[0]
             assert (c == a.astype(np.float64) @ b.astype(np.float64)).all(), (m, n, k, seed)
 
 
 @needs_compiler
 @pytest.mark.parametrize("kernel", KERNELS, ids=by_id)
-def test_views_and_scalars(kernel: registry.Kernel, devices: Mapping) -> None:
+def test_views_and_scalars(kernel: registry.Kernel) -> None:
     """Either operand by columns, lines longer than they need be, alpha and beta; nothing beyond C is written."""
     rng = np.random.default_rng(4)
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((45, 37), (37, 51)))
@@ -106,41 +93,40 @@ def test_views_and_scalars(kernel: registry.Kernel, devices: Mapping) -> None:
         (((True, False), (3, 1, 0)), ((False, True), (1, 2, 5)), ((True, True), (0, 0, 3)))
     ):
         alpha, beta = ((0.75, -1.5), (-2.0, 1.0), (0.0, 2.0))[case]
-        found = devices[kernel.name].run(a, b, alpha, beta, c0, by_columns, padding)
-        assert verdict(kernel, found.c, a, b, alpha=alpha, beta=beta, c0=c0) == ""
-        assert np.isnan(found.beyond).all()
+        c, beyond, *_ = staged.Sgemm(kernel).run(a, b, alpha, beta, c0, by_columns, padding)
+        assert verdict(kernel, c, a, b, alpha=alpha, beta=beta, c0=c0) == "" and np.isnan(beyond).all()
     spoiled = a.copy()
     spoiled[3, 2] = np.inf
-    found = devices[kernel.name].run(spoiled, b, 0.0, 2.0, c0).c
+    found = staged.Sgemm(kernel).run(spoiled, b, 0.0, 2.0, c0)[0]
     assert verdict(kernel, found, spoiled, b, alpha=0.0, beta=2.0, c0=c0) == "", "with alpha = 0 A counts all the same"
 
 
 @needs_compiler
 @pytest.mark.parametrize("kernel", KERNELS, ids=by_id)
-def test_powers_of_two_change_no_bit(kernel: registry.Kernel, devices: Mapping) -> None:
+def test_powers_of_two_change_no_bit(kernel: registry.Kernel) -> None:
     """Lines far apart, up to the ends of fp32's range: what scaling them does is exact."""
     rng = np.random.default_rng(5)
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((20, 40), (40, 33)))
     rows, columns = rng.integers(-60, 60, (20, 1)), rng.integers(-60, 60, (1, 33))
-    plain = devices[kernel.name].run(a, b).c
-    moved = devices[kernel.name].run(np.ldexp(a, rows), np.ldexp(b, columns)).c
+    plain = staged.Sgemm(kernel).run(a, b)[0]
+    moved = staged.Sgemm(kernel).run(np.ldexp(a, rows), np.ldexp(b, columns))[0]
     assert (np.ldexp(moved.astype(np.float64), -(rows + columns)) == plain).all()
 
 
 @needs_compiler
 @pytest.mark.parametrize("kernel", REMAINDERS, ids=by_id)
-def test_norms_fill_the_radius_and_no_more(kernel: registry.Kernel, devices: Mapping) -> None:
+def test_norms_fill_the_radius_and_no_more(kernel: registry.Kernel) -> None:
     """Also where one element is all of a line, which then comes close to 2^31."""
     rng = np.random.default_rng(6)
     a = rng.standard_normal((40, 64)).astype(np.float32)
     a[5:20] *= (np.arange(64) == 7) + np.float32(1e-30)
     a[5:20] *= np.exp2(np.arange(15) * 17 - 120)[:, None].astype(np.float32)
     b = np.eye(64, 40, dtype=np.float32)
-    found = devices[kernel.name].run(a, b)
+    c, _, exponents, _ = staged.Sgemm(kernel).run(a, b)
     radius = families.family_module("sgemm").radius(8 if kernel.name == "remainders" else 7)
-    norms = np.sqrt((a.astype(np.float64) ** 2).sum(axis=1)) * np.exp2(found.exponents_a.astype(float))
+    norms = np.sqrt((a.astype(np.float64) ** 2).sum(axis=1)) * np.exp2(exponents.astype(float))
     assert (norms + 4 < radius).all() and (2 * norms + 8 > radius * (1 - 2.0**-21)).all()
-    assert verdict(kernel, found.c, a, b) == ""
+    assert verdict(kernel, c, a, b) == ""
 
 
 # What a plant breaks: (kernel, what, pattern, replacement).
@@ -171,18 +157,18 @@ PLANTS = [
 
 @needs_compiler
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: f"{plant[0]}-{plant[1]}")
-def test_a_planted_bug_shows(plant: tuple[str, str, str, str], tmp_path: Path) -> None:
+def test_a_planted_bug_shows(plant: tuple[str, str, str, str]) -> None:
     name, what, pattern, replacement = plant
     kernel = registry.kernel(f"sgemm.{name}")
-    planted = hopper_grid.with_plant(sgemm_grid.source_text(kernel), pattern, replacement)
-    device = sgemm_grid.Device(tmp_path, kernel, planted)
+    planted = hopper_grid.with_plant(staged.source_text(kernel), pattern, replacement)
+    device = staged.Sgemm(kernel, planted)
     rng = np.random.default_rng(7)
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((130, 290), (290, 200)))
     for seed in range(12):
         try:
-            if verdict(kernel, device.run(a, b, seed=seed).c, a, b):
+            if verdict(kernel, device.run(a, b, seed=seed)[0], a, b):
                 return
-        except sgemm_grid.Broken:
+        except hopper_grid.Broken:
             return
     pytest.fail(what)
 
@@ -333,13 +319,3 @@ def test_the_experiments_subjects_are_kernels_of_the_family() -> None:
         assert set(experiment.kernels) == known and LIBRARY not in experiment.libraries
         for figure in experiment.figures:
             assert set(figure.series) <= known | set(experiment.libraries)
-
-
-def test_the_family_has_findings(tmp_path: Path) -> None:
-    from synthetic import World
-    from test_report import make
-
-    report = make(World(tmp_path, families=("sgemm", "ceilings"), sizes=(4096, 8192)).write()).parent
-    text = (report / "families/sgemm.html").read_text()
-    assert "Two ways to an FP32 product" in text and "experiment-sgemm-accuracy" in text
-    assert "the scheme\u2019s own stated bound" in (report / "kernels/sgemm.bf16_x6.html").read_text()

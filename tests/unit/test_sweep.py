@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from records import record
 
-from gemmrepro import operations, registry
+from gemmrepro import operations, registry, timing
 from gemmrepro.core import names
 from gemmrepro.core.architectures import pick_arch
 from gemmrepro.core.files import csv_text
@@ -116,34 +116,22 @@ def test_sums_in_fp16_need_the_memory_of_their_bound():
     assert plan.own_bytes(registry.kernel("ladder.naive"), shape) == 0
 
 
-def test_what_must_not_be_timed_is_left_out_with_the_reason():
-    points, skipped = plan.plan_points(
-        [make("a"), make("b")],
-        [256],
-        ["cuda13"],
-        ["warm"],
-        lambda kernel, toolkit: "its gate failed" if kernel.id == "ladder.a" else None,
-    )
-    assert {point.kernel for point in points} == {"ladder.b", "cublas.sgemm"}
-    assert skipped == [plan.Skipped("ladder.a", "cuda13", "its gate failed")]
-
-
-def test_a_kernel_is_timed_as_its_own_toolkits_build_it_and_up_to_its_size():
-    kernels = [make("a", toolkits=("cuda13",)), make("b", timed_to=256)]
-    points, skipped = plan.plan_points(kernels, [256, 512], ["cuda12", "cuda13"], ["warm"], lambda *_: None)
-    timed = {(point.kernel, point.toolkit, point.shape.n) for point in points if point.toolkit != "library"}
-    assert timed == {("ladder.a", "cuda13", n) for n in (256, 512)} | {
-        ("ladder.b", toolkit, 256) for toolkit in ("cuda12", "cuda13")
-    }
-    assert {(one.kernel, one.toolkit) for one in skipped} == {("ladder.b", "cuda12"), ("ladder.b", "cuda13")}
-    assert all("takes seconds; it is timed up to 256" in one.reason for one in skipped)
-
-
-def test_a_size_that_a_rung_cannot_take_is_left_out_by_name():
-    tiled = make("tiled", multiple_of={"m": 128})
-    points, skipped = plan.plan_points([make("a"), tiled], [100], ["cuda13"], ["warm"], lambda *_: None)
-    assert {point.kernel for point in points} == {"ladder.a", "cublas.sgemm"}
-    assert "ladder.tiled cannot run 100x100x100" in skipped[0].reason
+@pytest.mark.parametrize(
+    ("options", "sizes", "timed", "reason"),
+    [
+        ({}, [256], {("cuda12", 256)}, "its gate failed"),  # of the other toolkit's binary
+        ({"toolkits": ("cuda12",)}, [256, 512], {("cuda12", 256), ("cuda12", 512)}, ""),
+        ({"toolkits": ("cuda12",), "timed_to": 256}, [512, 256], {("cuda12", 256)}, "seconds; it is timed up to 256"),
+        ({"toolkits": ("cuda12",), "multiple_of": {"m": 128}}, [100], set(), "ladder.x cannot run 100x100x100"),
+    ],
+)
+def test_what_is_not_timed_is_left_out_with_the_reason_and_the_rest_is_timed(options, sizes, timed, reason):
+    refuse = lambda kernel, toolkit: "its gate failed" if (kernel.id, toolkit) == ("ladder.x", "cuda13") else None  # noqa: E731
+    kernels = [make("a"), make("x", **options)]
+    points, skipped = plan.plan_points(kernels, sizes, ["cuda12", "cuda13"], ["warm"], refuse)
+    assert {(point.toolkit, point.shape.n) for point in points if point.kernel == "ladder.x"} == timed
+    assert {point.kernel for point in points} >= {"ladder.a", "cublas.sgemm"}
+    assert [reason in entry.reason and entry.kernel == "ladder.x" for entry in skipped] == [True] * bool(reason)
 
 
 def gate(**changes):
@@ -224,7 +212,31 @@ def test_a_size_whose_products_in_fp64_take_too_long_here_is_left_out_with_the_s
     assert reason in found and bool(found) == bool(reason)
 
 
+def test_needed_memory_covers_the_copies_that_rotation_makes():
+    l2 = 60 << 20
+    operands = 3 * 4 * 256**2
+    assert plan.needed_bytes(Problem(), Shape.cube(256), l2) >= operands * timing.rotation_sets(operands, l2)
+
+
+@pytest.mark.parametrize(
+    ("op", "size", "shape"),
+    [
+        ("gemm", 256, Shape(256, 256, 256)),
+        ("vector_add", 256, Shape(1, 1 << 20, 1)),
+        ("ceiling_bytes", 2, Shape(1, 1 << 27, 1)),
+        ("ceiling_flops", 1, Shape(1, 1, 1)),
+    ],
+)
+def test_what_a_size_means(op, size, shape):
+    assert operations.shape_of(op, size) == shape
+
+
 # What is written
+
+
+def test_the_table_has_six_digits_and_empty_cells():
+    text = csv_text([{"a": 1.23456789, "b": None, "c": 7}, {"a": float("nan"), "c": "x,y"}], ["a", "b", "c"])
+    assert text == 'a,b,c\n1.23457,,7\n,,"x,y"\n'
 
 
 def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add():

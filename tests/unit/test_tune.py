@@ -24,7 +24,7 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, families
 from gemmrepro.registry.keys import compiled
 from gemmrepro.tune import bench as benches
-from gemmrepro.tune import candidates, findings, stage, supervision
+from gemmrepro.tune import candidates, stage, supervision
 from gemmrepro.tune.candidates import Listing
 from gemmrepro.tune.stage import install, main, parse_sizes
 
@@ -182,7 +182,7 @@ def test_the_compilers_first_error_is_kept():
 
 
 def point(ratio):
-    return findings.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
+    return benches.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
 
 
 def halved(speed, wrong=lambda stage, name: False, names=None):
@@ -198,7 +198,7 @@ def halved(speed, wrong=lambda stage, name: False, names=None):
         }
 
     names = [f"c{index:02}" for index in range(30)] if names is None else names
-    return findings.successive_halving(names, SIZES, measure), timed
+    return benches.successive_halving(names, SIZES, measure), timed
 
 
 def test_a_third_and_then_five_go_on_and_the_fastest_wins():
@@ -209,17 +209,7 @@ def test_a_third_and_then_five_go_on_and_the_fastest_wins():
     assert list(standings)[:6] == ["c29", "c28", "c27", "c26", "c25", "c24"]
     assert [standings[name].stage for name in ("c25", "c24", "c20", "c19")] == ["final", "close", "close", "coarse"]
     assert len(standings) == 30
-    assert findings.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
-
-
-def test_what_is_found_wrong_on_the_way_is_gone():
-    standings, timed = halved(
-        lambda stage, name, size: 0.5 + int(name[1:]) / 100,
-        lambda stage, name: (stage, name) in (("close", "c29"), ("final", "c28"), ("coarse", "c00")),
-    )
-    assert not {"c29", "c28", "c00"} & set(standings)
-    assert timed["final"][0] == ["c28", "c27", "c26", "c25", "c24"]
-    assert next(iter(standings)) == "c27"
+    assert benches.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
 
 
 # The bench, on an invented GPU
@@ -470,6 +460,12 @@ def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, do
     assert (tmp_path / "seen-1").read_text() == ""
     if seen is not None:
         assert (tmp_path / "seen-2").read_text() == seen
+
+
+def test_a_process_that_cannot_begin_is_not_begun_again(tmp_path):
+    supervision.marker(tmp_path).write_text("abc it did not end within 60 s")
+    assert supervision.supervise([sys.executable, "-c", "raise SystemExit(1)"], tmp_path) == 1
+    assert supervision.suspect(tmp_path) == "abc it did not end within 60 s"
 
 
 # Winners

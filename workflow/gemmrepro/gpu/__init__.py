@@ -3,5 +3,5 @@
 - `device`, `lock`: the GPU, its stream and sensors, and its exclusive or shared use.
 - `loaded`: fat binaries, loaded and launched.
 - `cublas`, `baselines`, `baseline_kernels`: cuBLAS by nvmath-python, its algorithms, and all baselines.
-- `l2_window`, `dlpack`: L2 persistence, and element types for DLPack.
+- `l2_window`: L2 persistence.
 """

@@ -18,7 +18,7 @@ from gemmrepro.judge.carrying import problems as carrying_problems
 from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS, Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
-from gemmrepro.judge.published import NEED_NO_CLAIM, published_rows
+from gemmrepro.judge.published import NEED_NO_CLAIM, mapping_problems, published_rows
 from gemmrepro.judge.rules import FACTOR
 from gemmrepro.measure.regimes import NOT_STATED
 from gemmrepro.registry import articles, family_names
@@ -69,7 +69,7 @@ def load_file(
     """
     document = _document(path, checked=judged)
     text, published = articles.article(article), published_rows(article)
-    problems = _repeated(document["claims"])
+    problems = [*([] if judged else mapping_problems(article)), *_repeated(document["claims"])]
     claims = []
     for entry in document["claims"]:
         claim, wrong = _load_claim(entry, text, published, families)

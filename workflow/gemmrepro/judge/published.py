@@ -20,6 +20,9 @@ NEED_NO_CLAIM = {
 }
 """Metrics of rows that no claim has to refer to, and why."""
 
+TIMED = ("throughput", "time", "total_time", "kernel_time", "split_time", "ratio_to_cublas")
+"""Metrics of programs, whose systems need an entry in map.yaml."""
+
 
 def published_rows(name: str | None = None) -> list[dict[str, Any]]:
     """The numbers of an article, by default of all: n and d as int or None, value as float, empty text as ''.
@@ -33,6 +36,18 @@ def published_rows(name: str | None = None) -> list[dict[str, Any]]:
     names = articles.article_names() if name is None else (name,)
     paths = {each: articles.folder(each) / articles.NUMBERS for each in names}
     return [{"article": each, **row} for each, path in paths.items() if path.is_file() for row in _read(path)]
+
+
+def mapping_problems(name: str) -> list[str]:
+    """What is wrong between an article's numbers and its map: timed systems without an entry, entries without a row."""
+    rows, mapped = published_rows(name), articles.programs(name)
+    every = {row["system"] for row in rows}
+    missing = sorted({row["system"] for row in rows if row["metric"] in TIMED} - mapped.keys())
+    file, numbers = f"articles/{name}/{articles.MAP}", articles.NUMBERS
+    wrong = [f"{file}: the system '{each}' of {numbers} is missing; say what stands for it" for each in missing]
+    return wrong + [
+        f"{file}, key 'systems.{each}': {numbers} has no such system" for each in mapped if each not in every
+    ]
 
 
 def as_csv() -> str:

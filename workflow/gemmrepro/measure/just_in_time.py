@@ -15,6 +15,7 @@ one is missing, the check is skipped and the verdict gives the reason.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.metadata
 import io
 import os
@@ -35,7 +36,7 @@ from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError, run_stage
 from gemmrepro.gates.gate import POISON_BITS
-from gemmrepro.gpu import device, dlpack, lock
+from gemmrepro.gpu import device, lock
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operands import Operands, random
 from gemmrepro.operations import Shape
@@ -48,6 +49,60 @@ PLAN = timing.Plan(interval=0.005, seconds=0.1, least=5, most=100)
 
 Run = Callable[[], None]
 """Makes all launches of one run, asynchronously."""
+
+
+# Element types that CuPy lacks, which it holds as unsigned integers (`core.dtypes.STORAGE`): cuTile reads a type
+# from DLPack's structure, where it is overwritten.
+
+CODES = {"bf16": 4, "fp8_e4m3": 10, "fp8_e5m2": 12}
+"""``DLDataTypeCode`` (dlpack.h, version 1.1) of element types that are stored as unsigned integers."""
+
+
+class Tensor(ctypes.Structure):
+    """``DLTensor``, the head of a capsule named ``dltensor``."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+def tensor(capsule: Any) -> Tensor:
+    """The tensor in `capsule`, to read and write in place; it lives as long as the capsule."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    return Tensor.from_address(pointer(capsule, b"dltensor"))
+
+
+class Typed:
+    """An array of unsigned integers that DLPack exports with element type `dtype`, one of `CODES`."""
+
+    def __init__(self, array: Any, dtype: str) -> None:
+        self._array, self._code = array, CODES[dtype]
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        capsule = self._array.__dlpack__(stream=stream)
+        tensor(capsule).code = self._code
+        return capsule
+
+
+def typed(array: Any, dtype: str) -> Any:
+    """`array`, whose elements are stored as in `core.dtypes.STORAGE`, with `dtype` visible to consumers of DLPack."""
+    return Typed(array, dtype) if dtype in CODES else array
+
+
+# The check
 
 
 def shapes_for(kernel: Kernel) -> tuple[Shape, ...]:
@@ -72,7 +127,7 @@ def passed_to(launch: Kernel, operands: Operands, workspace: Mapping[str, Any]) 
         if isinstance(argument, int):
             return argument
         name = argument.removeprefix("array:")
-        return dlpack.typed(arrays[name], dtypes[name])
+        return typed(arrays[name], dtypes[name])
 
     return (*map(value, launch.call.arguments), *specification(launch)["constants"].values())
 

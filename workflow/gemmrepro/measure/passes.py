@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Any
 
@@ -224,11 +224,8 @@ class Visit:
             "subject": self.subject,
             "ready": self.block.ready,
             "waited_s": self.block.waited_s,
-            "chunks": [[chunk.at_s, chunk.launches, chunk.time_us] for chunk in self.block.chunks],
-            "readings": [
-                [each.at_s, each.clock_mhz, each.power_w, each.temp_c, each.throttle, each.energy_j]
-                for each in self.block.readings
-            ],
+            "chunks": [list(astuple(chunk)) for chunk in self.block.chunks],
+            "readings": [list(astuple(reading)) for reading in self.block.readings],
         }
 
 

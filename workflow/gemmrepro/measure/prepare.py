@@ -45,17 +45,8 @@ class Check:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Check:
-        """From a journal entry."""
-        return cls(
-            passed=document["passed"],
-            message=document["message"],
-            err_scaled_max=document.get("err_scaled_max"),
-            err_fro=document.get("err_fro"),
-            estimate_us=document["estimate_us"],
-            algorithm=document.get("way"),
-            confirmed=document.get("confirmed", False),
-            confirmed_us=document.get("confirmed_us", 0.0),
-        )
+        """From a journal entry, where the algorithm is called "way"."""
+        return cls(**{{"way": "algorithm"}.get(name, name): cell for name, cell in document.items()})
 
     @property
     def document(self) -> dict[str, Any]:

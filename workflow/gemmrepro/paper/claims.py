@@ -16,10 +16,21 @@ from gemmrepro.core.files import read_json
 from gemmrepro.core.text import as_published, convert, listed
 from gemmrepro.errors import UserError
 from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
-from gemmrepro.judge.rules import DECIDED, NOT, NOT_COMPARABLE, PARTLY, RIGHT, UNDECIDED, VERDICTS, WRONG, difference
+from gemmrepro.judge.rules import (
+    DECIDED,
+    NOT,
+    NOT_COMPARABLE,
+    PARTLY,
+    REPRODUCED,
+    RIGHT,
+    UNDECIDED,
+    VERDICTS,
+    WRONG,
+    difference,
+)
 from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.paper.text import View, anchor, experiment_anchor, number
-from gemmrepro.registry.articles import article, article_names
+from gemmrepro.registry.articles import AUTHORS, OURS, SAME_IDEA, article, article_names, whose
 
 Place = Callable[[str, str], str | None]
 """The id of the row that a key of verdicts.json names, given the claim's family and the key."""
@@ -72,6 +83,11 @@ class ClaimView(View):
     def anchor(self) -> str:
         """The id of its row in the table of claims."""
         return f"claim-{anchor(self.id)}"
+
+    @property
+    def program(self) -> str:
+        """Whose program its kernels are: the author's, one of the same idea, or ours; '' where it names none."""
+        return whose(self.article, self.kernels)
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -129,6 +145,16 @@ class VerdictsView:
     def decided(self) -> int:
         """How many of the articles' statements were decided by measurement or by count."""
         return sum(self.counts[ARTICLE][verdict] for verdict in DECIDED)
+
+    @property
+    def programs(self) -> Mapping[str, tuple[int, int]]:
+        """How many of the articles' statements were decided, and reproduced, by whose program; '' without a kernel."""
+        decided = [claim for claim in self.claims if claim.register == ARTICLE and claim.verdict in DECIDED]
+        of = (
+            (name, [each.verdict for each in decided if each.program == name])
+            for name in (AUTHORS, SAME_IDEA, OURS, "")
+        )
+        return {name: (len(verdicts), verdicts.count(REPRODUCED)) for name, verdicts in of}
 
     @property
     def undecided(self) -> int:

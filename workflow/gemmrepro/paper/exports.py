@@ -51,6 +51,7 @@ CLAIM_COLUMNS = {
     "where": "the place in the article",
     "register": "article, build or project",
     "way": "how it is judged",
+    "program": "whose program its kernels are: the author's, one of the same idea, or ours; empty without kernels",
     "verdict": "the verdict",
     "published": "the published value, in `unit`; empty where the claim is in words",
     "expected": "what the published value makes expect on this GPU, where that is another value",

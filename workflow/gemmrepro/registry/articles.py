@@ -7,7 +7,7 @@ whose programs our kernels are, `claims.yaml` what it states (`gemmrepro.judge`)
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from pathlib import Path
 from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 from gemmrepro.registry import chips
+from gemmrepro.registry.families import family_names, kernels
 
 ARTICLE, NUMBERS, MAP, CLAIMS = FILES = ("article.yaml", "numbers.csv", "map.yaml", "claims.yaml")
 
@@ -103,6 +104,53 @@ def chip_of(name: str, hardware: str) -> chips.Chip | None:
     """The chip that an article calls `hardware`; None where it names none, or what is no GPU."""
     called = article(name).hardware.get(hardware)
     return chips.chips()[called] if called else None
+
+
+AUTHORS, SAME_IDEA, OURS = "author's program", "same idea", "ours"
+
+
+@dataclass(frozen=True)
+class Program:
+    """What stands here for a system of an article: see workflow/schemas/map.schema.yaml."""
+
+    kernels: tuple[str, ...]
+    relation: str
+    why: str
+
+
+def programs(name: str) -> Mapping[str, Program]:
+    """What stands for each system of an article that its map names; empty without a map.
+
+    Raises:
+        UserError: map.yaml is wrong, names a kernel that no family has, or says two things of one kernel.
+    """
+    path = folder(name) / MAP
+    return _read_map(path) if path.is_file() else {}
+
+
+@cache
+def _read_map(path: Path) -> Mapping[str, Program]:
+    entries = schemas.read_yaml(path, "map.schema.yaml")["systems"]
+    found = {
+        name: Program(tuple(each.get("kernels", ())), each["program"], each["why"]) for name, each in entries.items()
+    }
+    known, said = {kernel.id for kernel in kernels()}, dict[str, str]()
+    for system, program in found.items():
+        for each in program.kernels:
+            if each.split(".")[0] in family_names() and each not in known:
+                raise UserError(f"{path}, key 'systems.{system}': there is no kernel '{each}'; name one that there is.")
+            if said.setdefault(each, program.relation) != program.relation:
+                raise UserError(
+                    f"{path}, key 'systems.{system}': {each} is called '{said[each]}' above; settle on one."
+                )
+    return found
+
+
+def whose(name: str, named: Collection[str]) -> str:
+    """Whose program a claim of an article rests on that names some kernels: AUTHORS, SAME_IDEA or OURS; '' of none."""
+    relations = {kernel: each.relation for each in programs(name).values() for kernel in each.kernels}
+    found = {relations.get(kernel, OURS) for kernel in named}
+    return next((relation for relation in (OURS, SAME_IDEA, AUTHORS) if relation in found), "")
 
 
 def about(family: str) -> tuple[str, ...]:

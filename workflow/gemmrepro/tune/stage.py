@@ -75,8 +75,7 @@ def measure_step(arguments: argparse.Namespace) -> int:
 def _search(arguments: argparse.Namespace, listing: Listing, sizes: list[int]) -> int:
     # Only here: the toolkits' images need not hold what measuring takes.
     from gemmrepro.gpu import device, lock
-    from gemmrepro.tune.bench import Bench, search
-    from gemmrepro.tune.findings import stages_with
+    from gemmrepro.tune.bench import Bench, search, stages_with
 
     end_with_parent()
     session = device.open_gpu(card_of(arguments.journal))

@@ -1,30 +1,14 @@
-"""Runs the rings of kernels/crt on the CPU under hopper_grid.hpp: the sources less the steps that have none.
-
-A program that finds nothing wrong prints how often its threads slept.
-"""
-
-from __future__ import annotations
-
-import re
-from pathlib import Path
-
-import certified_grid
-import hopper_grid
-
-from gemmrepro.registry import Kernel
-
-IN_BLOCKS = ("crt.winograd", "crt.lockstep", "crt.shared")
-"""What multiplies blocks of A and B, seven products a modulus."""
-
-NUMBERS = 12
-"""Moduli: as few as moduli.cuh takes."""
-
-STEP = re.compile(r'^extern "C" __global__ void __launch_bounds__\([^)]*\)\s*(\w+)\(.*?^\}\n', re.DOTALL | re.MULTILINE)
-
-DRIVER = r"""
-#include "certified_grid.hpp"
+// A ring of kernels/crt on the CPU, under every order of events from one seed to another: sums of products of residues.
+//
+// usage: M N K GRID_X GRID_Y THREADS BLOCKS_OF_A_CLUSTER FROM TO; prints how often its threads slept.
 SOURCE
-TILES;
+#ifdef TWO_WIDTHS
+constexpr int BN = 208;
+static std::pair<int, int> within(int column, int n) { return in_two_widths(column, n); }
+#else
+// The column of tiles that a column of C lies in, and where in it.
+static std::pair<int, int> within(int column, int) { return {column / BN, column % BN}; }
+#endif
 static const int PRODUCTS_OF = PRODUCTS_A_MODULUS;
 
 static int dot(const Element* a, const Element* b, int columns) {
@@ -66,7 +50,7 @@ static Result left_of(int sum, int i) {
         return sum;
     }
     const int p = MODULI[i];
-    const long long whole = UNSIGNED_SUMS ? (long long)(unsigned(sum)) : sum;
+    const long long whole = UNSIGNED ? (long long)(unsigned(sum)) : sum;
     return (whole % p + p) % p;
 }
 static size_t place(int product, int row, int column, int problem_columns, int tile_rows, int tile_cols) {
@@ -113,42 +97,7 @@ int main(int, char** v) {
             printf("%s\n", hopper_grid::problem.c_str());
             return 1;
         }
-        CHECK
-        for (unsigned count : counters) {
-            if (count != 0) {
-                printf("a counter of the workspace is left at %u (seed %d)\n", count, seed);
-                return 1;
-            }
-        }
-    }
-    printf("%u", hopper_grid::sleeps);
-}
-"""
-ONE_WIDTH = """
-// The column of tiles that a column of C lies in, and where in it.
-static std::pair<int, int> within(int column, int) { return {column / BN, column % BN}; }
-"""
-TWO_WIDTHS = """
-constexpr int BN = 208;
-static std::pair<int, int> within(int column, int n) { return in_two_widths(column, n); }
-"""
-PRODUCTS = """
-        for (size_t i = 0; i < problem.sums.size(); ++i) {
-            const int product = i / (size_t(problem.m) * problem.n), row = i / problem.n % problem.m;
-            const size_t at = place(product, row, i % problem.n, problem.n, tile_rows, tile_cols);
-            if (differs("C", i, results[at], left_of(problem.sums[i], product / PRODUCTS_OF), seed)) {
-                return 1;
-            }
-        }
-        Result untouched;
-        memset(&untouched, 0xA5, sizeof untouched);
-        for (size_t i = size; i < size + GUARD; ++i) {
-            if (differs("beyond C", i, results[i], untouched, seed)) {
-                return 1;
-            }
-        }
-"""
-PEAKS = """
+#ifdef PEAKS
         std::vector<int> of_rows(problem.m), of_columns(problem.n);
         for (size_t i = 0; i < problem.sums.size(); ++i) {
             int &of_row = of_rows[i / problem.n], &of_column = of_columns[i % problem.n];
@@ -164,53 +113,28 @@ PEAKS = """
                 return 1;
             }
         }
-"""
-
-
-def text_of(kernel: Kernel) -> str:
-    """The kernel's source with what it includes of kernels/crt in its place; steps that have no ring left out."""
-    text = hopper_grid.inlined(kernel.source_path, certified_grid.MODELLED)
-    rings = {step.entry for step in kernel.run.steps if getattr(step, "tensor_maps", None)}
-    return STEP.sub(lambda found: found[0] if found[1] in rings else "", text)
-
-
-def compile_model(
-    kernel: Kernel,
-    source: str,
-    program: Path,
-    entry: str,
-    defines: dict[str, int] | None = None,
-    alone: bool = False,
-) -> Path:
-    """Compile `source`, that of `kernel` or a planted one, to a program that runs `entry`, one of its steps.
-
-    `alone`: each block runs when the one before has left. Raises CalledProcessError.
-    """
-    step = next(step for step in kernel.run.steps if getattr(step, "entry", "") == entry)
-    a, b = step.tensor_maps
-    names = {f"map:{a}": "map_a", f"map:{b}": "map_b", "peaks_a": "peaks_a.data()", "peaks_b": "peaks_b.data()"}
-    names["meeting"] = "reinterpret_cast<Meeting*>(counters.data())"
-    names |= dict.fromkeys(("sums", "residues"), "reinterpret_cast<decltype(OUT)>(memory.data())")
-    widths = kernel.id == "crt.two_widths"
-    kind = "int4*" if "sums" in step.arguments else "uint2*" if widths else "uint4*"
-    arguments = ", ".join(names.get(argument, argument) for argument in step.arguments).replace("decltype(OUT)", kind)
-    peaks, winograd = entry == "find_peaks", kernel.id in IN_BLOCKS
-    shape = "half_rows(m), half_columns(n), half_depth(k)" if winograd else "m, n, k"
-    most = 127 if peaks else 256
-    parts = {
-        "TILES;": TWO_WIDTHS if widths else ONE_WIDTH,
-        "PROBLEM;": f"({shape}, {'1' if peaks else 'PRODUCTS_OF * COUNT'}, {most});",
-        "PRODUCTS_A_MODULUS": "PRODUCTS" if winograd else "1",
-        "UNSIGNED_SUMS": "UNSIGNED",
-        "ALONE": str(alone).lower(),
-        "PADDED": str(kernel.id != "crt.shared").lower(),
-        "CALL;": f"{entry}({arguments});",
-        "CHECK": PEAKS if peaks else PRODUCTS,
-        "BOX_A": hopper_grid.box(step.tensor_maps[a]),
-        "BOX_B": hopper_grid.box(step.tensor_maps[b]),
+#else
+        for (size_t i = 0; i < problem.sums.size(); ++i) {
+            const int product = i / (size_t(problem.m) * problem.n), row = i / problem.n % problem.m;
+            const size_t at = place(product, row, i % problem.n, problem.n, tile_rows, tile_cols);
+            if (differs("C", i, results[at], left_of(problem.sums[i], product / PRODUCTS_OF), seed)) {
+                return 1;
+            }
+        }
+        Result untouched;
+        memset(&untouched, 0xA5, sizeof untouched);
+        for (size_t i = size; i < size + GUARD; ++i) {
+            if (differs("beyond C", i, results[i], untouched, seed)) {
+                return 1;
+            }
+        }
+#endif
+        for (unsigned count : counters) {
+            if (count != 0) {
+                printf("a counter of the workspace is left at %u (seed %d)\n", count, seed);
+                return 1;
+            }
+        }
     }
-    code = DRIVER
-    for name, part in {**parts, "SOURCE": hopper_grid.as_model(source)}.items():
-        code = code.replace(name, part)
-    given = [f"-D{name}={value}" for name, value in {"NUMBERS": NUMBERS, **(defines or {})}.items()]
-    return hopper_grid.compile_program(code, program, "certified_grid.hpp", defines=given)
+    printf("%u", hopper_grid::sleeps);
+}
