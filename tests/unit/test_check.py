@@ -15,7 +15,7 @@ from support import ROOT
 from gemmrepro import registry
 from gemmrepro.check.stage import check_family
 from gemmrepro.core import paths
-from gemmrepro.figures import catalogue
+from gemmrepro.figures import stage
 
 
 @pytest.mark.parametrize("family", registry.family_names())
@@ -27,7 +27,7 @@ def test_every_family_passes(family: str) -> None:
 
 def test_figures_of_the_registry_are_those_that_can_be_drawn() -> None:
     for name in registry.family_names():
-        assert set(registry.family(name).figures) <= set(catalogue.painters(name)) & set(registry.FIGURES)
+        assert set(registry.family(name).figures) <= set(stage.painters(name)) & set(registry.FIGURES)
 
 
 @dataclass(frozen=True)

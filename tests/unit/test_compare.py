@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from recordings import Recorded, drawn, pair, reword, write
+from recordings import GPU, Recorded, drawn, pair, reword, write
 
 from gemmrepro.errors import UserError
 from gemmrepro.measure.recording import SAMPLES
@@ -79,11 +79,15 @@ def test_a_slower_row_is_named_and_sets_the_exit_code(runs, capsys):
     assert rows["256"]["verdict"] == SAME and (runs / "c.svg").read_text().startswith("<?xml")
 
 
+def say(runs, side, **changes):
+    """Change a side's run.json."""
+    path = runs / side / "ladder" / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
 def test_two_cards_are_named_and_allowed_for(runs, capsys):
-    for folder, card in (("a", "one"), ("b", "other")):
-        path = runs / folder / "ladder" / "run.json"
-        document = json.loads(path.read_text())
-        path.write_text(json.dumps({**document, "gpu": {**document["gpu"], "card": card}}))
+    for side, card in (("a", "one"), ("b", "other")):
+        say(runs, side, gpu={**GPU, "card": card})
     assert run(runs) == compare.SLOWER_CODE, "5 % are more than cards differ by"
     told = "on two cards, whose times may differ by 0.3 % (standard deviation)"
     assert capsys.readouterr().out.splitlines()[-1].endswith(told)
@@ -95,23 +99,15 @@ def test_a_lower_clock_is_no_slower_library(runs, capsys):
 
     How a kernel's time follows its baseline's over 10 %, rounds of a run at one clock do not say.
     """
-    lower = [
-        replace(
-            point,
-            times=[[1.1 * time for time in times] for times in point.times],
-            baseline=[[1.1 * time for time in times] for times in point.baseline],
-        )
-        for point in points(clock=1800.0)
-    ]
+    longer = lambda rounds: [[1.1 * time for time in times] for times in rounds]  # noqa: E731
+    lower = [replace(p, times=longer(p.times), baseline=longer(p.baseline)) for p in points(clock=1800.0)]
     write(runs / "b" / "ladder", lower)
     assert run(runs) == 0
     assert capsys.readouterr().out.startswith("ladder: 0 SAME, 0 FASTER, 0 SLOWER, 4 UNCLEAR; unclear rows would show ")
 
 
 def test_two_gpus_are_compared_by_time(runs, capsys):
-    path = runs / "b" / "ladder" / "run.json"
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps({**document, "gpu": {**document["gpu"], "name": "Another GPU"}}))
+    say(runs, "b", gpu={**GPU, "name": "Another GPU"})
     assert run(runs, "--all") == 3
     told = capsys.readouterr().out
     assert "by time" in told and "by baseline" not in told and "cycles" not in told
@@ -148,15 +144,9 @@ def ratios(rng, level=0.0, scatter=0.001, rounds=3):
 
 def side(rounds, clock="1980"):
     """A run of rows by their rounds, each compared with a library."""
+    cells = {"toolkit": "cuda13", "build_key": "k", "baseline": "cublas.sgemm", "clock_mhz": clock}
     rows = {
-        (name,): {
-            "kernel": name,
-            "toolkit": "cuda13",
-            "build_key": "k",
-            "baseline": "cublas.sgemm",
-            "clock_mhz": clock,
-            "median_us": repr(math.exp(float(np.mean(each.times)))),
-        }
+        (name,): {"kernel": name, **cells, "median_us": repr(math.exp(float(np.mean(each.times))))}
         for name, each in rounds.items()
     }
     return Run(rows, {(name,): each for name, each in rounds.items()})
@@ -195,11 +185,6 @@ def test_a_ratio_that_the_kernels_own_cycles_contradict_is_the_baselines():
     assert {change.verdict for change in compared(side(before), side(longer), same_gpu=True)} == {SLOWER}
 
 
-def test_single_rounds_and_few_rows_do_not_say_how_much_they_scatter():
-    with pytest.raises(ValueError, match="so few rounds do not say how much they scatter"):
-        comparison.shift([1.0], [2.0], Prior())
-
-
 def test_variances_of_many_rows_give_back_what_they_were_drawn_from():
     """Variances from a scaled inverse chi-square distribution with 6 degrees of freedom around 4."""
     rng = np.random.default_rng(5)
@@ -210,6 +195,8 @@ def test_variances_of_many_rows_give_back_what_they_were_drawn_from():
     alike = Prior.of(list(9.0 * rng.chisquare(4, 4000) / 4), [4.0] * 4000)
     assert alike.freedom > 60 and alike.variance == pytest.approx(9, rel=0.05)
     assert Prior.of([1.0] * 3, [4.0] * 3) == Prior()
+    with pytest.raises(ValueError, match="so few rounds do not say how much they scatter"):
+        comparison.shift([1.0], [2.0], Prior())
 
 
 def test_an_interval_of_rounds_covers_as_often_as_it_says():
@@ -265,9 +252,7 @@ def test_slopes_follow_from_rounds_within_a_run_alone():
 
 def test_another_algorithm_of_the_library_leaves_the_time_to_decide(runs, capsys):
     for side, algorithm in (("a", "cublasGemmEx"), ("b", "cublasLt algorithm 66")):
-        path = runs / side / "ladder" / "run.json"
-        document = json.loads(path.read_text())
-        path.write_text(json.dumps({**document, "baseline_algorithms": {"cublas.sgemm 512": algorithm}}))
+        say(runs, side, baseline_algorithms={"cublas.sgemm 512": algorithm})
     assert run(runs, "--all") == compare.SLOWER_CODE
     by = {line.split()[4]: line for line in capsys.readouterr().out.splitlines() if "ladder.naive" in line}
     assert "by time" in by["512"] and "by baseline" in by["256"]
@@ -280,18 +265,13 @@ def test_a_side_without_samples_is_compared_by_its_intervals(runs, capsys):
     assert "would find" not in told and told.splitlines()[-1] == "ladder: 3 SAME, 0 FASTER, 1 SLOWER, 0 UNCLEAR"
 
 
-@pytest.mark.parametrize("side", ["a", "b"])
-@pytest.mark.parametrize(("emptied", "by"), [((), "ratio"), (("ratio", "ratio_ci_low", "ratio_ci_high"), "time")])
-def test_without_samples_of_the_baseline_the_rows_decide_and_without_their_ratio_the_time(
-    runs, capsys, side, emptied, by
-):
+@pytest.mark.parametrize(("side", "emptied", "by"), [("a", False, "ratio"), ("b", True, "time")])
+def test_without_samples_of_the_baseline_rows_decide_and_without_ratio_the_time(runs, capsys, side, emptied, by):
     """Both rows name their baseline all the same, so that they are not compared as rows without one."""
     folder = runs / side / "ladder"
-    samples = pd.read_parquet(folder / SAMPLES)
-    samples["baseline_us"] = np.nan
-    samples.to_parquet(folder / SAMPLES, index=False)
-    naive_at_512 = 2
-    reword(folder, naive_at_512, **dict.fromkeys(emptied, ""))
+    pd.read_parquet(folder / SAMPLES).assign(baseline_us=np.nan).to_parquet(folder / SAMPLES, index=False)
+    if emptied:
+        reword(folder, 2, ratio="", ratio_ci_low="", ratio_ci_high="")  # ladder.naive at 512
     assert run(runs, "--all") == compare.SLOWER_CODE
     told = {line.split()[1] + line.split()[4]: line for line in capsys.readouterr().out.splitlines() if "time" in line}
     slower = told["ladder.naive512"]

@@ -24,7 +24,7 @@ from gemmrepro.experiments import run as experiments_run
 from gemmrepro.experiments.checked import check_rows
 from gemmrepro.experiments.results import load
 from gemmrepro.experiments.run import Context, Subject, run_keys
-from gemmrepro.figures import catalogue, declared, style
+from gemmrepro.figures import declared, stage, style
 from gemmrepro.figures.inputs import Inputs
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
@@ -111,7 +111,7 @@ def test_declared_experiments_fit_the_registry(family):
                 keys = figure.series
             assert {name for key in keys for name in key.split(",")} <= {*each.kernels, *each.libraries}
         assert all(registry.kernel(name) for name in each.kernels)
-    assert set(experiments.figures(family)) <= set(catalogue.painters(family))
+    assert set(experiments.figures(family)) <= set(stage.painters(family))
 
 
 def test_a_family_without_experiments_has_none_and_no_files():
@@ -602,7 +602,7 @@ def test_claims_on_experiments_are_checked(sums, tmp_path):
 def draw(made: World, folder: Path | None):
     results = load(folder, "sums")
     nothing = measure_rows.load(made.measure, "sums")
-    return catalogue.draw(Inputs({"sums": nothing}, {"sums": results}, family="sums"))["errors"]
+    return stage.draw(Inputs({"sums": nothing}, {"sums": results}, family="sums"))["errors"]
 
 
 def test_a_figure_holds_every_row_of_one_toolkit(brought):
@@ -612,8 +612,8 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     assert drawing.table[0] == {"law": "N(0, 1)", "K": 64, "inside": 4.0, "outside": 0.5, "cuBLAS": 0.5, "stale": False}
     assert "Recorded earlier on Synthetic GPU, 2000-01-01" in drawing.caption and "cuda12" in drawing.caption
     assert "uniform, where K is 1,024: RMS error is highest for inside (64.0) and lowest for" in drawing.alt
-    svg = catalogue.svg_of(drawing)
-    assert svg == catalogue.svg_of(draw(*brought))
+    svg = stage.svg_of(drawing)
+    assert svg == stage.svg_of(draw(*brought))
     assert not drawing.stale
     made, folder = brought
     _replace(folder / "sums" / "errors.csv", ",current", ",stale")
@@ -621,7 +621,7 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     assert drawing.stale and "Hollow" in drawing.caption
     drawing = draw(made, None)
     assert drawing.rows == [] and "Nothing was measured." in drawing.caption
-    assert len(catalogue.svg_of(drawing)) > 1000
+    assert len(stage.svg_of(drawing)) > 1000
 
 
 # The declared ones' own arithmetic, on the CPU

@@ -25,7 +25,7 @@ from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Lines, paper_figures, results
-from gemmrepro.figures import catalogue, declared, kit, ladder, paper, slim, stage, style
+from gemmrepro.figures import declared, kit, ladder, paper, slim, stage, style
 from gemmrepro.figures.inputs import Inputs, interval
 from gemmrepro.figures.ladder import SIZES
 from gemmrepro.judge import claims
@@ -34,7 +34,7 @@ from gemmrepro.paper.claims import ClaimView, MeasuredView, VerdictsView
 
 RECORDED = ROOT / "reports" / "recorded" / "h200"
 BYTES, ELEMENTS = 40_000, 1_200
-FAMILIES = [name for name in registry.family_names() if catalogue.painters(name)]
+FAMILIES = [name for name in registry.family_names() if stage.painters(name)]
 
 
 def judged(name: str, article: str, verdict: str, over: float) -> ClaimView:
@@ -74,9 +74,9 @@ def inputs(tmp_path_factory) -> Inputs:
 @pytest.fixture(scope="module")
 def drawings(inputs) -> Iterator[dict[str, style.Drawing]]:
     """Every figure of the recorded rows: the paper's own, then each family's."""
-    found = {f"paper/{name}": drawing for name, drawing in catalogue.draw(inputs).items()}
+    found = {f"paper/{name}": drawing for name, drawing in stage.draw(inputs).items()}
     for family in FAMILIES:
-        of_family = catalogue.draw(replace(inputs, family=family))
+        of_family = stage.draw(replace(inputs, family=family))
         found |= {f"{family}/{name}": drawing for name, drawing in of_family.items()}
     yield found
     plt.close("all")
@@ -85,9 +85,7 @@ def drawings(inputs) -> Iterator[dict[str, style.Drawing]]:
 @pytest.fixture(scope="module")
 def svgs(drawings) -> dict[str, tuple[str, str]]:
     """Both widths of each figure."""
-    return {
-        name: (catalogue.svg_of(drawing), catalogue.svg_of(drawing, style.NARROW)) for name, drawing in drawings.items()
-    }
+    return {name: (stage.svg_of(drawing), stage.svg_of(drawing, style.NARROW)) for name, drawing in drawings.items()}
 
 
 def test_every_figure_is_drawn_and_described_by_its_finding(inputs, drawings):
@@ -102,7 +100,7 @@ def test_every_figure_is_drawn_and_described_by_its_finding(inputs, drawings):
         assert len(drawing.alt) in style.SAID and drawing.alt != drawing.title, name
         assert 0 < len(drawing.title) < 140 and not drawing.title.endswith("."), name
         assert not re.search(r"\bnan\b|\d(e[+-])\d", drawing.title + drawing.alt), name
-        assert len(list(csv.DictReader(io.StringIO(catalogue.csv_of(drawing))))) == len(drawing.table), name
+        assert len(list(csv.DictReader(io.StringIO(stage.csv_of(drawing))))) == len(drawing.table), name
 
 
 def test_no_text_leaves_a_figure_or_meets_another(svgs):
@@ -129,12 +127,12 @@ def test_without_rows_figures_say_so(inputs, tmp_path):
     bare = Inputs({name: load(tmp_path, name) for name in names}, {name: results.load(None, name) for name in names})
     style.set_style(style.NARROW)
     for family in ("", *FAMILIES):
-        for name, drawing in catalogue.draw(replace(bare, family=family)).items():
+        for name, drawing in stage.draw(replace(bare, family=family)).items():
             plt.close(drawing.paint(style.NARROW))
             assert len(drawing.alt) in style.SAID and not drawing.rows, name
     with pytest.raises(UserError, match="there is no figure clim; known figures: ratio, climb, "):
-        catalogue.draw(replace(inputs, family="ladder"), ["clim"])
-    assert catalogue.painters("ceilings") == {}
+        stage.draw(replace(inputs, family="ladder"), ["clim"])
+    assert stage.painters("ceilings") == {}
 
 
 def test_figures_of_the_paper_show_what_the_rows_say(inputs, drawings):
@@ -189,7 +187,7 @@ def test_lines_that_coincide_have_labels_that_do_not(page):
     lines, frame = _lines([3.0] * 8)
     rows = SimpleNamespace(rows=pd.DataFrame({"law": [], "n": [], "y": []}))
     paint = lambda page: declared._paint_lines(lines, frame, rows, page)  # noqa: E731
-    svg = catalogue.svg_of(style.Drawing("title", "", "what it says", [], paint), page)
+    svg = stage.svg_of(style.Drawing("title", "", "what it says", [], paint), page)
     said = " ".join(box.text for box in boxes(svg))
     assert faults(svg) == [] and all(re.search(rf"\b{i}\b", said) for i in range(8))
 
@@ -209,7 +207,7 @@ def test_a_title_states_what_the_rows_bear_out():
 def draw(world: World, family: str = "ladder", names: Sequence[str] = ("climb", "ratio")) -> dict[str, style.Drawing]:
     measured = world.write().measure
     both = {name: load(measured, name) for name in (family, "ceilings")}
-    return catalogue.draw(Inputs(both, family=family), names)
+    return stage.draw(Inputs(both, family=family), names)
 
 
 @pytest.fixture(scope="module")
@@ -223,9 +221,9 @@ def test_the_command_line_writes_the_same_bytes_and_what_they_show(world, tmp_pa
     monkeypatch.setattr(sys, "argv", [*words, "--figures", "climb,ratio"])
     assert stage.main() == 0
     for name, drawing in drawn.items():
-        assert (tmp_path / f"{name}.svg").read_text() == catalogue.svg_of(drawing)
-        assert (tmp_path / f"{name}.narrow.svg").read_text() == catalogue.svg_of(drawing, style.NARROW)
-        assert (tmp_path / f"{name}.csv").read_text() == catalogue.csv_of(drawing)
+        assert (tmp_path / f"{name}.svg").read_text() == stage.svg_of(drawing)
+        assert (tmp_path / f"{name}.narrow.svg").read_text() == stage.svg_of(drawing, style.NARROW)
+        assert (tmp_path / f"{name}.csv").read_text() == stage.csv_of(drawing)
         about = json.loads((tmp_path / f"{name}.json").read_text())
         assert (about["title"], about["caption"], about["alt"]) == (drawing.title, drawing.caption, drawing.alt)
         assert about["rows"] == list(drawing.rows) and about["stale"] is False
@@ -258,7 +256,7 @@ def test_a_family_timed_with_cold_caches_alone_is_drawn_from_them(inputs):
     measured = inputs.measured["ada"]
     cold = replace(measured, summary=measured.summary[measured.summary["cache"] == "cold"])
     assert (measured.cache, cold.cache) == ("warm", "cold")
-    for drawing in catalogue.draw(Inputs({"ada": cold}, family="ada"), ["ratio", "climb"]).values():
+    for drawing in stage.draw(Inputs({"ada": cold}, family="ada"), ["ratio", "climb"]).values():
         assert drawing.rows and "cold cache" in drawing.caption and "warm" not in drawing.caption
 
 

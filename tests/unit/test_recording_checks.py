@@ -180,6 +180,36 @@ def test_a_row_that_does_not_follow_is_refused(folder, line, change, complaint):
         read(folder)
 
 
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        (
+            lambda lines: lines[:2],
+            "it has no row of cublas.sgemm library fp32 256 256 256 warm, of which there are samp",
+        ),
+        (lambda lines: [*lines, lines[1]], "line 4 of the recording .* it repeats ladder.naive"),
+        (lambda lines: [*lines, lines[1].replace(",256,", ",0256,", 1)], "line 4 .*: '0256' is not of type 'integer'"),
+        (lambda lines: [f"{lines[0]},more", *(f"{line},1" for line in lines[1:])], "does not begin with the columns"),
+        (lambda lines: [*lines[:2], "\udcff" + lines[2]], "is corrupt .*can't decode byte 0xff"),
+    ],
+)
+def test_a_table_of_other_rows_or_columns_is_refused(folder, change, complaint):
+    path = folder / SUMMARY
+    path.write_text("\n".join([*change(path.read_text().splitlines()), ""]), errors="surrogateescape")
+    with pytest.raises(UserError, match=complaint):
+        read(folder)
+
+
+def test_the_order_of_rows_and_the_run_key_of_another_launch_are_no_faults(folder):
+    """Rows are found by their point; what was launched otherwise is stale."""
+    path = folder / SUMMARY
+    head, *lines = path.read_text().splitlines()
+    path.write_text("\n".join([head, *lines[::-1], ""]))
+    assert [row["status"] for row in read(folder).rows] == ["current", "current"]
+    reword(folder, 1, run_key="0123456789abcdef")
+    assert [row["status"] for row in read(folder).rows] == ["current", "stale"]
+
+
 def test_rows_that_are_no_declared_kernels_are_stale(folder):
     """Declarations change after a recording: such a row supports nothing, and stops nothing."""
     other = replace(LIBRARY, kernel="cublas.gemm")
@@ -420,6 +450,8 @@ CONFIG = RUN_JSON["config"]
         ),
         ({"config": {"rounds": 3}}, r"run\.json is corrupt: its config is no sweep section"),
         ({"synthetic": True}, r"run\.json is synthetic: its rows were made for tests; measure on a GPU"),
+        ({"gpu": {**RUN_JSON["gpu"], "clock_max_mhz": 900}}, "exceeds the limit of the GPU's clock: 1980.* above 900"),
+        ({"gpu": {}}, "gpu: 'name' is a required property"),
         ({"toolkits": {"cuda13": "13\u202e"}}, "toolkits.cuda13: .* does not match"),
         ({"gpu": {**RUN_JSON["gpu"], "name": "<b>"}}, "gpu.name: '<b>' does not match"),
         ({"baseline_kernels": {"a": "\u200b"}}, r"holds the character U\+200B, which does not show"),

@@ -283,6 +283,9 @@ def test_each_regime_visits_all_sets_before_any_is_visited_again():
     ]
 
 
+MEASURED = ("median_us", "ci_low_us", "ci_high_us", "tflops", "gbps", "joules", "clock_mhz", "power_w", "temp_c")
+
+
 def second(**cells):
     """An edit of the second row, of ladder.naive in turn with its baseline."""
     return lambda rows: rows.assign(**{name: [rows[name][0], cell, *rows[name][2:]] for name, cell in cells.items()})
@@ -291,6 +294,10 @@ def second(**cells):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
+        (second(median_us="100"), "median_us of .* is 100, and its samples give"),
+        (second(joules="0.001"), "joules"),
+        (second(ready="1"), "ready"),
+        (second(layout="col,row,row"), "has no samples"),
         (second(ratio="1.5"), "ratio of .* is 1.5, and its samples give"),
         (second(clock_mhz="1900"), "clock_mhz"),
         (second(throttle="hw_slowdown"), "throttle of .* is hw_slowdown"),
@@ -300,6 +307,8 @@ def second(**cells):
         (second(build_key="bbbb"), "its build key is bbbb, and that of its samples aaaa"),
         (second(family="hopper"), "a row of family hopper"),
         (lambda rows: pd.concat([rows, rows.tail(1)]), "it repeats"),
+        (lambda rows: rows.assign(**{name: rows[name][::-1].to_numpy() for name in MEASURED}), "and its samples give"),
+        (lambda rows: rows.head(0), "it has no row of .*, of which there are samples"),
         (lambda rows: rows.head(len(rows) - 1), "it has no row of .*, of which there are samples"),
         (lambda rows: rows.assign(n="4096"), "has no samples"),
         (lambda rows: rows.assign(baseline=rows.baseline.replace("cublas.sgemm", "cublas.hgemm")), "the same passes"),
@@ -330,6 +339,23 @@ def test_samples_and_readings_that_cannot_be_are_refused(take, names, change, co
     for name in names:
         path = take / {"s": regime_files.SAMPLES, "r": regime_files.READINGS}[name]
         change(pd.read_parquet(path)).to_parquet(path, index=False)
+    with pytest.raises(UserError, match=complaint):
+        rows_of(take)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "complaint"),
+    [
+        ({"clock_max_mhz": 900}, "exceeds the limit of the GPU's clock: .* MHz above 900"),
+        ({"name": "NVIDIA B200"}, "it was taken on NVIDIA B200, and ceilings was recorded on Synthetic GPU"),
+    ],
+)
+def test_a_take_is_within_the_limits_of_the_gpu_of_its_neighbours(take, gpu, complaint):
+    ceilings = take.parents[2] / "ceilings"
+    ceilings.mkdir()
+    shutil.copy(take / regime_files.RUN, ceilings)
+    run = json.loads((take / regime_files.RUN).read_text())
+    (take / regime_files.RUN).write_text(json.dumps({**run, "gpu": {**run["gpu"], **gpu}}))
     with pytest.raises(UserError, match=complaint):
         rows_of(take)
 

@@ -12,7 +12,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import Mark, Measured, Panel, Printed, Table, mark, quotient, tables
 from gemmrepro.experiments import results as experiments_results
 from gemmrepro.experiments.results import nothing
-from gemmrepro.figures import catalogue, style
+from gemmrepro.figures import stage, style
 from gemmrepro.figures import tables as figures
 from gemmrepro.figures.inputs import Inputs, Numbers
 from gemmrepro.measure.rows import load
@@ -33,7 +33,7 @@ def without(family: str) -> Numbers:
 def test_a_table_draws_its_published_numbers_where_nothing_was_measured(family, name):
     table, numbers = tables.declared(family)[name], without(family)
     inputs = Inputs({family: numbers.measured}, {family: numbers.results}, family=family)
-    drawing = catalogue.draw(inputs, (name,))[name]
+    drawing = stage.draw(inputs, (name,))[name]
     assert drawing.rows == [] and not drawing.stale and "Nothing was measured" in drawing.caption
     assert all(line["measured"] is None for line in drawing.table)
     assert {line[""] for line in drawing.table} == {panel.title for panel in table.panels.values()}

@@ -1,7 +1,6 @@
 """Draws figures as SVG, each with a JSON file for its caption, alternative text and rows.
 
-- `stage` draws what `catalogue` lists for a family; `style` and `points` are shared.
-- `climb`, `ratio`, `sizes`, `tiles`: figures of sweeps and searches.
-- `tables`: the articles' tables and charts, published beside measured; `numbers` looks both up.
-- `lines`, `dots`: figures of experiments.
+- `stage` draws by name; `kit` has the forms, `style` the look, `inputs` what is drawn, `slim` makes SVGs small.
+- `ladder`: figures of sweeps; `declared`: those that experiments declare; `tables`: published beside measured.
+- `paper`: the whole paper's. Those of a family alone stand beside it, in kernels/<family>/figures.py.
 """

@@ -263,25 +263,15 @@ def stages(inputs: Inputs) -> Drawing:
     samples = sum(int(measured.summary["samples"].fillna(0).sum()) for measured in inputs.measured.values())
     experiments = sum(len(one.rows) for each in inputs.results.values() for one in each.values())
     count_judged = sum(claim.register == ARTICLE for claim in inputs.verdicts.claims)
+    numeric = "Results stay within a stated bound of a", "higher-precision reference, on hard inputs"
+    tolerance = "Each statement is held to a tolerance", "that was declared with it"
     shown = (
         ("build", "The binary belongs to its source:", "its key hashes all that determines it", kernels, "kernels"),
         ("static gate", "The machine code has the article's", "instructions, and spills nothing", 0, ""),
-        (
-            "numerical gate",
-            "Results stay within a stated bound of a",
-            "higher-precision reference, on hard inputs",
-            0,
-            "",
-        ),
+        ("numerical gate", *numeric, 0, ""),
         ("sweep", "Kernel and baseline alternate, so that", "drift cancels in their ratio", rows, "rows"),
         ("experiments", "What times cannot show: errors, latencies,", "allocations, clocks", experiments, "rows"),
-        (
-            "verdicts",
-            "Each statement is held to a tolerance",
-            "that was declared with it",
-            count_judged,
-            "statements",
-        ),
+        ("verdicts", *tolerance, count_judged, "statements"),
         ("report", "Each number leads to its samples, source,", "machine code and command", 0, ""),
     )
     title = "No kernel is timed before it passes two gates"

@@ -1,18 +1,166 @@
-"""Draws a family's figures, or the paper's own: each as SVG in two widths, with its numbers as CSV, and as JSON."""
+"""Draws a family's figures, or the paper's own: each as SVG in two widths, with its numbers as CSV, and as JSON.
+
+An SVG is the same, byte for byte, for the same rows: ids are salted with a constant and no date is written. Its text is
+text, in fonts as wide as the one it was laid out with.
+"""
 
 from __future__ import annotations
 
 import argparse
+import csv
+import io
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from gemmrepro.errors import run_stage
+import matplotlib.pyplot as plt
+import numpy as np
+
+from gemmrepro import experiments
+from gemmrepro.core.files import load_module, write_atomic, write_json
+from gemmrepro.core.names import SNAKEMAKE
+from gemmrepro.errors import UserError, run_stage
+from gemmrepro.experiments import paper_figures as names_of
 from gemmrepro.experiments import results
-from gemmrepro.figures import catalogue
+from gemmrepro.experiments import tables as article
+from gemmrepro.figures import declared, ladder, paper, tables
 from gemmrepro.figures.inputs import Inputs
+from gemmrepro.figures.slim import slim
+from gemmrepro.figures.style import NARROW, WIDE, Drawing, Page, set_style
 from gemmrepro.judge import claims
 from gemmrepro.judge.ceilings import CEILING_FAMILY
 from gemmrepro.measure.rows import load, load_regimes
 from gemmrepro.paper.claims import read_verdicts
+
+Painter = Callable[[Inputs], Drawing]
+
+LADDER: Mapping[str, Painter] = {"ratio": ladder.ratio, "climb": ladder.climb}
+"""Figures of a family that has a baseline."""
+
+WHOLE: Mapping[str, Painter] = {name: getattr(paper, name) for name in names_of.WHOLE}
+"""Figures of the whole paper."""
+
+
+@cache
+def _module(path: Path) -> ModuleType:
+    return load_module(f"gemmrepro_figures_{path.parent.name}", path)
+
+
+def of_family(family: str, name: str) -> Painter | None:
+    """What draws the figure `name` that the family's figures.py defines; None where it defines none."""
+    path = names_of.path_of(family)
+    return getattr(_module(path), name, None) if path.is_file() and name in names_of.defined(path) else None
+
+
+def painters(family: str) -> dict[str, Painter]:
+    """What draws each figure of a family, in their order: those its registry names, of its tables, of its experiments.
+
+    Raises:
+        UserError: a figure that the registry names is nowhere defined, or two have one name.
+    """
+    found: dict[str, Painter] = {}
+    for name in experiments.figure_names(family):
+        if name in found:
+            raise UserError(f"two figures of {family} are called {name}; rename one.")
+        if name in (printed := article.declared(family)):
+            found[name] = partial(tables.draw, table=printed[name])
+        elif name in (declared_here := experiments.figures(family)):
+            found[name] = partial(_of_experiment, *declared_here[name])
+        elif painter := of_family(family, name) or LADDER.get(name):
+            found[name] = painter
+        else:
+            raise UserError(
+                f"family {family} names the figure {name}, which is none of {', '.join(LADDER)} and not defined in "
+                f"{names_of.path_of(family)}."
+            )
+    return found
+
+
+def _of_experiment(experiment: Any, figure: Any, inputs: Inputs) -> Drawing:
+    found = inputs.results.get(inputs.family, {}).get(experiment.name) or results.nothing(experiment)
+    return declared.draw(inputs.family, figure, found)
+
+
+def of_paper(families: Sequence[str]) -> dict[str, Painter]:
+    """What draws each of the paper's own figures, of these families."""
+    found = {}
+    for name in names_of.names(families):
+        home = next((family for family, own in names_of.of_families(families).items() if name in own), "")
+        found[name] = WHOLE[name] if name in WHOLE else of_family(home, name)
+    for family in families:
+        for name in names_of.on_page_of(family):
+            found[name] = partial(paper.stated if name.startswith("stated_") else paper.regimes, family=family)
+    return {name: painter for name, painter in found.items() if painter}
+
+
+def draw(inputs: Inputs, names: Sequence[str] = ()) -> dict[str, Drawing]:
+    """The figures of `inputs.family`, or the paper's own; all, or those named.
+
+    Raises:
+        UserError: there is no such figure.
+    """
+    known = painters(inputs.family) if inputs.family else of_paper(list(inputs.measured))
+    if unknown := [name for name in names if name not in known]:
+        raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
+    return {name: known[name](inputs) for name in names or known}
+
+
+def svg_of(drawing: Drawing, page: Page = WIDE) -> str:
+    """A drawing for a page as slim SVG text with the finding as description."""
+    set_style(page)
+    figure, buffer = drawing.paint(page), io.StringIO()
+    figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
+    plt.close(figure)
+    return slim(buffer.getvalue(), drawing.title, drawing.alt)
+
+
+def csv_of(drawing: Drawing) -> str:
+    """The numbers that a drawing shows, as CSV with a line of headings."""
+    columns = list(dict.fromkeys(key for row in drawing.table for key in row))
+    buffer = io.StringIO()
+    lines = csv.DictWriter(buffer, columns, lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(drawing.table)
+    return buffer.getvalue()
+
+
+def write(inputs: Inputs, name: str, drawing: Drawing, out: Path) -> None:
+    """Write a figure in both widths, its numbers, and what the report says of it."""
+    folder = inputs.family or names_of.FOLDER
+    rows = drawing.shown or (inputs.own if inputs.family else inputs.verdicts)
+    for page, ending in ((WIDE, "svg"), (NARROW, "narrow.svg")):
+        write_atomic(out / f"{name}.{ending}", svg_of(drawing, page))
+    write_atomic(out / f"{name}.csv", csv_of(drawing))
+    about: dict[str, Any] = {
+        "figure": name,
+        "family": folder,
+        "title": drawing.title,
+        "caption": drawing.caption,
+        "alt": drawing.alt,
+    }
+    about |= {
+        "command": f"{SNAKEMAKE} --force results/figures/{folder}/{name}.svg",
+        "rows": list(drawing.rows),
+        "columns": list(dict.fromkeys(key for row in drawing.table for key in row if key != "stale")),
+        "table": _json_value(list(drawing.table)),
+        "stale": bool(drawing.stale),
+        "source": rows.source,
+        "gpu": rows.gpu,
+    }
+    write_json(out / f"{name}.json", about)
+
+
+def _json_value(value: Any) -> Any:
+    """JSON has no NaN: empty cells become null, numpy's numbers Python's."""
+    if isinstance(value, dict):
+        return {key: _json_value(cell) for key, cell in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(cell) for cell in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
 def read(arguments: argparse.Namespace) -> Inputs:
@@ -43,8 +191,8 @@ def main() -> int:
     inputs = read(arguments)
     arguments.out.mkdir(parents=True, exist_ok=True)
     names = arguments.figures.split(",") if arguments.figures else []
-    for name, drawing in catalogue.draw(inputs, names).items():
-        catalogue.write(inputs, name, drawing, arguments.out)
+    for name, drawing in draw(inputs, names).items():
+        write(inputs, name, drawing, arguments.out)
     return 0
 
 

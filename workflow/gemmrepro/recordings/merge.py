@@ -12,9 +12,10 @@ from gemmrepro import registry
 from gemmrepro.core.files import csv_text, parquet, read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
-from gemmrepro.measure.plan import Point, Settings, plan_points
+from gemmrepro.measure.plan import Settings
 from gemmrepro.measure.prepare import is_built, timed_kernels
 from gemmrepro.measure.recording import COUNTERS, POINT, RUN, SAMPLES, SUMMARY, mark, read_rows
+from gemmrepro.recordings.sweeps import place_of, planned
 from gemmrepro.registry import card
 
 _EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
@@ -31,13 +32,9 @@ def missing(family: str, settings: Settings, recorded: Path, build: Path) -> lis
         UserError: the recording is corrupt.
     """
     rows = _marked(recorded / SUMMARY, SUMMARY_COLUMNS, build) if (recorded / SUMMARY).is_file() else []
-    have = {_wanted(row) for row in rows if row["status"] == "current"}
-
-    kernels = list(timed_kernels(family).values())
-    points, _ = plan_points(
-        kernels, settings.sizes, settings.toolkits, settings.caches, lambda *_: None, settings.is_timed_at
-    )
-    lacking = {point.kernel for point in points if point.toolkit != LIBRARY and _place(point) not in have}
+    have = {place_of(row) for row in rows if row["status"] == "current"}
+    points = planned(list(timed_kernels(family).values()), settings)
+    lacking = {point.kernel for place, point in points.items() if point.toolkit != LIBRARY and place not in have}
     return [kernel.id for kernel in registry.kernels(family) if kernel.id in lacking]
 
 
@@ -57,12 +54,6 @@ def covered(recorded: Path) -> dict[str, list[str]]:
     }
 
 
-def _place(point: Point) -> tuple[str, ...]:
-    """A planned point, as `_wanted` names a row."""
-    axes = (str(axis) for axis in (point.shape.m, point.shape.n, point.shape.k))
-    return (point.kernel, point.toolkit, *axes, point.cache)
-
-
 def _marked(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, str]]:
     """Recorded rows with their status, without those of kernels that are gone.
 
@@ -78,10 +69,6 @@ def _marked(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, s
         return row["toolkit"] in kernel.platform.toolkits and not is_built(kernel, row["toolkit"], build)
 
     return [row if unknown(row) else marked for row, marked in zip(rows, mark(rows, build), strict=True)]
-
-
-def _wanted(row: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(row[name] for name in ("kernel", "toolkit", "m", "n", "k", "cache"))
 
 
 def _point(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from gemmrepro.core.names import LIBRARY, METRICS, RESTORE
 from gemmrepro.errors import UserError
 from gemmrepro.measure import derived
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Sample, kinds
-from gemmrepro.measure.plan import Settings, plan_points
+from gemmrepro.measure.plan import Point, Settings, plan_points
 from gemmrepro.measure.recording import (
     CEILINGS,
     COUNTERS,
@@ -45,7 +45,7 @@ from gemmrepro.measure.recording import (
 )
 from gemmrepro.operations import Shape
 from gemmrepro.recordings.limits import Ceilings, check_gates, check_limits
-from gemmrepro.registry import card
+from gemmrepro.registry import Kernel, card
 
 Rows = Sequence[Mapping[str, str]]
 
@@ -206,14 +206,24 @@ def _check_points(family: str, rows: Rows, run: Mapping[str, Any], path: Path) -
             why = f"{named(row)} has {row['rounds']} rounds, and {RUN} {' or '.join(sorted(rounds))}"
             raise refused(path, f"line {number}", why)
     kernels = [kernel for kernel in registry.kernels(family) if kernel.timing.timed]
-    planned, _ = plan_points(
+    there = {place_of(row) for row in rows}
+    for place, point in planned(kernels, settings).items():
+        if (point.kernel, point.toolkit) in timed and place not in there:
+            raise refused(path, "", f"it has no row of {point}, and {RUN} does not say that it was skipped")
+
+
+def place_of(row: Mapping[str, str]) -> tuple[str, ...]:
+    """The cells of a row that `planned` names a point by."""
+    return tuple(row[name] for name in ("kernel", "toolkit", "m", "n", "k", "cache"))
+
+
+def planned(kernels: Sequence[Kernel], settings: Settings) -> dict[tuple[str, ...], Point]:
+    """The points of a sweep of `kernels`, by `place_of` their rows."""
+    points, _ = plan_points(
         kernels, settings.sizes, settings.toolkits, settings.caches, lambda *_: None, settings.is_timed_at
     )
-    there = {tuple(row[name] for name in ("kernel", "toolkit", "m", "n", "k", "cache")) for row in rows}
-    for point in planned:
-        axes = (str(axis) for axis in (point.shape.m, point.shape.n, point.shape.k))
-        if (point.kernel, point.toolkit) in timed and (point.kernel, point.toolkit, *axes, point.cache) not in there:
-            raise refused(path, "", f"it has no row of {point}, and {RUN} does not say that it was skipped")
+    shapes = [(point, point.shape) for point in points]
+    return {(one.kernel, one.toolkit, str(at.m), str(at.n), str(at.k), one.cache): one for one, at in shapes}
 
 
 def check_counters(counted: Rows, rows: Rows, path: Path) -> None:
