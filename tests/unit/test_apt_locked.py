@@ -63,14 +63,9 @@ class Debian:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.root = folder, folder / "root"
-        for name in ("var/lib/dpkg/info", "var/lib/dpkg/updates", "etc/apt/sources.list.d", "log"):
-            (self.root / name).mkdir(parents=True)
-        for name in (
-            "var/lib/apt/lists/partial",
-            "var/cache/apt/archives/partial",
-            "etc/apt/apt.conf.d",
-            "etc/apt/preferences.d",
-        ):
+        state = ("lib/dpkg/info", "lib/dpkg/updates", "lib/apt/lists/partial", "cache/apt/archives/partial")
+        settings = ("sources.list.d", "apt.conf.d", "preferences.d")
+        for name in (*(f"var/{name}" for name in state), *(f"etc/apt/{name}" for name in settings), "log"):
             (self.root / name).mkdir(parents=True)
         (self.root / "var/lib/dpkg/status").write_text(
             "Package: tool\nStatus: install ok installed\nVersion: 2\nArchitecture: all\n"
@@ -211,39 +206,29 @@ class TestInstall:
         assert done.returncode == 1 and "locks no packages for an image none" in done.stdout
 
 
-class TestApart:
-    """A package of another release, of which a Dockerfile takes a few files."""
-
-    def ask(self, debian: Debian, sha256: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        done = debian.run("small", "tool", GEMMREPRO_SNAPSHOT="newest")  # as every Dockerfile does before
-        assert done.returncode == 0
-        return debian.run("--apart", "stable main", "tool=1~x", sha256, **environment)
-
-    def sha256(self, debian: Debian, place: str, number: int = 0) -> str:
-        return hashlib.sha256((debian.folder / place / f"tool-{number}.deb").read_bytes()).hexdigest()
-
-    def test_the_locked_one_is_downloaded(self, debian: Debian) -> None:
-        debian.offer("mirror/debian", ("tool", "1~x", ""), ("tool", "2", ""))
-        done = self.ask(debian, self.sha256(debian, "mirror/debian"))
-        assert done.returncode == 0 and [path.name for path in (debian.folder / "out").iterdir()] == [
-            "tool_1~x_all.deb"
-        ]
-
-    def test_another_file_of_that_version_is_refused(self, debian: Debian) -> None:
-        debian.offer("mirror/debian", ("tool", "1~x", ""))
-        assert self.ask(debian, "0" * 64).returncode != 0
-
-    def test_one_that_is_gone_comes_from_a_snapshot(self, debian: Debian) -> None:
-        debian.offer("mirror/debian", ("tool", "2", ""))
-        debian.offer("snapshot/debian", ("tool", "1~x", ""))
-        address = f"file:{debian.folder}/snapshot/debian"
-        done = self.ask(debian, self.sha256(debian, "snapshot/debian"), GEMMREPRO_SNAPSHOT=address)
-        assert done.returncode == 0 and [path.name for path in (debian.folder / "out").iterdir()] == [
-            "tool_1~x_all.deb"
-        ]
-
-    @pytest.mark.parametrize("snapshot", ["", "newest"])
-    def test_one_that_is_gone_ends_the_build(self, debian: Debian, snapshot: str) -> None:
-        debian.offer("mirror/debian", ("tool", "2", ""))
-        done = self.ask(debian, "0" * 64, GEMMREPRO_SNAPSHOT=snapshot)
-        assert done.returncode == 1 and "Debian's mirror no longer has tool 1~x: set" in done.stdout.splitlines()[-1]
+@pytest.mark.parametrize(
+    ("mirror", "snapshot", "right", "where", "says"),
+    [
+        (("1~x", "2"), (), True, "newest", ""),
+        (("1~x",), (), False, "newest", "tool_1~x_all.deb: FAILED"),
+        (("2",), ("1~x",), True, "file:{folder}/snapshot/debian", ""),
+        (("2",), (), False, "", "Debian's mirror no longer has tool 1~x: set"),
+        (("2",), (), False, "newest", "Debian's mirror no longer has tool 1~x: set"),
+    ],
+)
+def test_a_package_apart_is_the_locked_file_wherever_it_still_is(
+    debian: Debian, mirror: tuple[str, ...], snapshot: tuple[str, ...], right: bool, where: str, says: str
+) -> None:
+    """One of another release, of which a Dockerfile takes a few files."""
+    debian.offer("mirror/debian", *(("tool", version, "") for version in mirror))
+    if snapshot:
+        debian.offer("snapshot/debian", *(("tool", version, "") for version in snapshot))
+    assert debian.run("small", "tool", GEMMREPRO_SNAPSHOT="newest").returncode == 0  # as every Dockerfile does before
+    place = "snapshot" if snapshot else "mirror"
+    sha256 = hashlib.sha256((debian.folder / place / "debian/tool-0.deb").read_bytes()).hexdigest()
+    where = where.format(folder=debian.folder)
+    asked = ("--apart", "stable main", "tool=1~x", sha256 if right else "0" * 64)
+    done = debian.run(*asked, GEMMREPRO_SNAPSHOT=where)
+    left = [path.name for path in (debian.folder / "out").iterdir()]
+    assert (done.returncode == 0, left if right else []) == (right, ["tool_1~x_all.deb"] * right)
+    assert says in done.stdout

@@ -114,7 +114,30 @@ def test_so_is_one_in_a_list(containers: bool, folder: str) -> None:
         places.check_paths(containers, folder=Path("/work"), root=Path(folder))
 
 
-def test_a_processor_without_images_is_refused_in_a_line() -> None:
+def test_another_processor_and_another_encoding_are_refused_in_a_line() -> None:
     places.check_machine("x86_64")
     with pytest.raises(UserError, match=r"this one is aarch64: the locks of Apptainer, .* docs/hosts-and-images\.md"):
         places.check_machine("aarch64")
+    places.check_encoding("UTF8")
+    with pytest.raises(UserError, match=r"reads text as ANSI_X3\.4-1968, .*; run `export LC_ALL=C\.UTF-8`"):
+        places.check_encoding("ANSI_X3.4-1968")
+
+
+@pytest.mark.parametrize(("blocks", "failed", "begins"), [(10**6, 0, True), (2000, 0, False), (3, 1, False)])
+def test_a_full_disk_is_named_once_and_a_run_begins_with_more_than_a_failed_one_needs(
+    blocks: int, failed: int, begins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """Every disk has `blocks` of 4 KiB left."""
+    values = list(os.statvfs(tmp_path))
+    values[1], values[4] = 4096, blocks
+    monkeypatch.setattr(os, "statvfs", lambda folder: os.statvfs_result(values))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert len(list(places.full_disks())) == failed
+    places.say_what_is_full()
+    assert capsys.readouterr().err.count(f"gemmrepro: the disk that holds {tmp_path} is full") == failed
+    if begins:
+        places.check_disks()
+    else:
+        with pytest.raises(UserError, match=f"the disk that holds {tmp_path} is full .* run the same command again"):
+            places.check_disks()

@@ -1,5 +1,6 @@
 import pytest
 
+from gemmrepro.core import schemas
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.errors import UserError
 
@@ -32,3 +33,9 @@ def test_a_corrupt_file_is_named_with_its_remedy(tmp_path, text):
 def test_a_missing_file_is_named_with_its_remedy(tmp_path):
     with pytest.raises(UserError, match=r"is missing; run the build rule\."):
         read_json(tmp_path / "a.json", "the build record", "run the build rule")
+
+
+@pytest.mark.parametrize("opening", ["[", "{a: ", "- ", "? "])
+def test_a_document_that_is_nested_too_deeply_raises_and_does_not_crash(opening):
+    with pytest.raises(RecursionError):
+        schemas.parse_yaml(opening * 100_000)

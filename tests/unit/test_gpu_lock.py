@@ -40,9 +40,12 @@ def started(hold, session) -> threading.Event:
     return entered
 
 
-def test_checks_run_beside_each_other(session):
+def test_checks_and_slices_of_a_card_do_not_wait_for_each_other(session):
     with lock.shared(session):
         assert started(lock.shared, session).wait(PATIENCE)
+    with lock.exclusive(session):
+        other = SimpleNamespace(gpu=SimpleNamespace(card="fedcba9876543210"))
+        assert started(lock.exclusive, other).wait(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -58,12 +61,6 @@ def test_timing_and_others_wait_for_each_other(held, wanted, session, capfd):
             said += capfd.readouterr().err
         assert "waiting for another stage" in said and not entered.is_set()
     assert entered.wait(PATIENCE)
-
-
-def test_slices_of_a_card_do_not_wait_for_each_other(session):
-    with lock.exclusive(session):
-        other = SimpleNamespace(gpu=SimpleNamespace(card="fedcba9876543210"))
-        assert started(lock.exclusive, other).wait(PATIENCE)
 
 
 USERS = """

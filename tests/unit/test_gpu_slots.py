@@ -80,11 +80,11 @@ def test_processes_side_by_side_have_a_card_each_and_the_next_waits(claims):
     assert card(late) == taken[1]
 
 
-def test_a_killed_process_gives_its_card_back(claims):
+def test_a_killed_process_gives_its_card_back_and_one_whose_card_is_gone_takes_another(claims):
     holders = {card(process): process for process in [claims.start() for _ in CARDS]}
     holders["GPU-b"].send_signal(signal.SIGKILL)
     holders["GPU-b"].wait()
-    assert card(claims.start()) == "GPU-b"
+    assert card(claims.start(PREFERRED, "GPU-z")) == "GPU-b"
 
 
 def test_no_two_of_many_processes_hold_a_card_at_once(claims, tmp_path):
@@ -113,19 +113,6 @@ def test_a_measurement_that_goes_on_waits_for_its_own_card(visible, third, claim
     assert card(claims.start(**visible)) != third, "another one is not held up"
     holder.communicate("end\n")
     assert card(again) == third
-
-
-def test_a_measurement_whose_card_is_gone_takes_another_one(claims):
-    assert card(claims.start(PREFERRED, "GPU-z")) == "GPU-a"
-
-
-def test_two_stages_with_the_one_gpu_that_the_scheduler_gave_take_turns(claims):
-    first = claims.start(CUDA_VISIBLE_DEVICES="2")
-    assert card(first) == "2"
-    second = claims.start(CUDA_VISIBLE_DEVICES="2")
-    assert "waiting for the GPU" in second.stderr.readline()
-    first.communicate("end\n")
-    assert card(second) == "2"
 
 
 def test_the_same_number_may_be_another_gpu_in_another_job(claims):
@@ -166,15 +153,12 @@ def test_cuda_is_told_one_name_of_the_gpu_that_was_claimed(gpus, visible, claime
     assert (environ[CLAIMED], environ.get(VISIBLE)) == (claimed, restricted)
 
 
-def test_without_a_gpu_nothing_is_claimed():
+def test_a_list_of_the_user_is_shared_out_and_without_a_gpu_nothing_is_claimed():
+    assert list(usable(listed(CARDS, "0,2"))) == ["0", "2"]
+    assert listed(CARDS, "") == {}
     environ: dict[str, str] = {}
     claim([], environ)
     assert not {VISIBLE, CLAIMED} & environ.keys()
-
-
-def test_a_list_of_the_user_is_shared_out():
-    assert list(usable(listed(CARDS, "0,2"))) == ["0", "2"]
-    assert listed(CARDS, "") == {}
 
 
 def test_a_cards_name_hides_its_uuid():

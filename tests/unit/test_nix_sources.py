@@ -70,15 +70,6 @@ class TestLock:
         [(name, sha256)] = nix_sources.read_apptainer().items()
         assert LOCKED.environments["apptainer"].apart == (name,) and LOCKED.sha256[name] == sha256
 
-    def test_the_images_share_their_debian(self) -> None:
-        """One version of a package, so that one download and one security update serve all."""
-        versions: dict[tuple[str, str], set[str]] = {}
-        for env, environment in LOCKED.environments.items():
-            for name in environment.debs:
-                package, version = unquote(name).split("_")[:2]
-                versions.setdefault((nix_sources.suite_of(env), package), set()).add(version)
-        assert {package for package, found in versions.items() if len(found) > 1} == set()
-
     def test_every_file_has_a_hash_and_no_address(self) -> None:
         used = {LOCKED.seed}
         for environment in LOCKED.environments.values():
@@ -97,12 +88,10 @@ class TestLock:
 
 
 class TestFetch:
-    def test_damaged_lock_is_a_user_error(self, tmp_path: Path) -> None:
+    def test_a_damaged_lock_and_an_unknown_environment_are_user_errors(self, tmp_path: Path) -> None:
         (tmp_path / "sources.json").write_text('{"seed": "busybox"}')
         with pytest.raises(UserError, match="nix_sources lock"):
             Sources.read(tmp_path / "sources.json")
-
-    def test_unknown_environment_is_a_user_error(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match="no environment cuda14; known: apptainer, cuda12"):
             nix_sources.fetch(LOCKED, ["cuda14"], tmp_path)
 

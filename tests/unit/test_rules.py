@@ -146,12 +146,7 @@ def counted(number: float, build: str) -> Value:
     [
         ((4, 4), 4, None, "reproduced: the instruction X stands 4 times in each of 2 builds, where at least 4 should"),
         ((4, 6), 4, 6, "reproduced: the instruction X stands 4 to 6 times in each of 2 builds, where 4 to 6 should"),
-        (
-            (3, 6),
-            4,
-            None,
-            "not reproduced: at least 4 of the instruction X should stand in every build",
-        ),
+        ((3, 6), 4, None, "not reproduced: at least 4 of the instruction X should stand in every build"),
         ((4, 7), 4, 6, "there are 7 (sm_1)"),
         ((0, 0), 0, 0, "reproduced: none of 2 builds has an instruction X, as it should be"),
         ((0, 1), 0, 0, "not reproduced: none of the instruction X should stand in every build; there are 1 (sm_1)"),

@@ -58,20 +58,6 @@ def test_the_longer_configurations_fit_the_schema(name: str) -> None:
     check(config)
 
 
-@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU driver")
-def test_live_measurement_without_a_gpu_says_what_to_do(tree: Path) -> None:
-    plan = snakemake("--dry-run", "--config", "measure=live", folder=tree)
-    assert plan.returncode != 0
-    assert "nvidia-smi is not on PATH" in plan.stdout
-    assert "set measure to auto or recorded" in plan.stdout
-
-
-def test_an_unknown_kernel_has_no_rule(tree: Path) -> None:
-    plan = snakemake("--dry-run", "results/gates/ladder.nonesuch.json", folder=tree)
-    assert plan.returncode != 0
-    assert "ladder.nonesuch" in plan.stdout
-
-
 @pytest.mark.containers
 def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> None:
     """The plan is Snakemake's own, and nothing of it runs."""
@@ -83,17 +69,6 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
     assert "Building the container image torch" in plan.stdout
     assert "gate_numeric" in plan.stdout
     assert "Measuring ladder: measure.sweep " in plan.stdout
-
-
-@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU driver")
-def test_a_machine_without_a_gpu_plans_for_the_one_that_the_configuration_names(tree: Path, tmp_path: Path) -> None:
-    file = tmp_path / "cluster.yaml"
-    file.write_text("gpu: {name: NVIDIA B200, capability: 100}\n")
-    plan = snakemake("--dry-run", "sweep", "--printshellcmds", "--configfile", str(file), folder=tree)
-    assert plan.returncode == 0, plan.stdout
-    assert "gate_numeric" in plan.stdout
-    assert "Measuring ladder: measure.sweep " in plan.stdout
-    assert re.search(r"ladder\.naive=[0-9,]*100\b.* --toolkit cuda13", plan.stdout)
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU driver")
@@ -130,20 +105,6 @@ def test_the_default_live_run_plans_what_its_minutes_are_added_up_from(tree: Pat
     assert binaries < 0.7 * sum(len(kernel.platform.toolkits) for kernel in registry.kernels())
 
 
-@pytest.mark.parametrize(("family", "declares"), [("ada", True), ("ceilings", False)])
-def test_experiments_are_planned_where_a_family_declares_them(
-    family: str, declares: bool, tree: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "one.yaml"
-    file.write_text(
-        yaml.safe_dump({"families": [family], "sweep": {"sizes": {family: [256]}, "counters": {family: []}}})
-    )
-    plan = snakemake("--dry-run", "--printshellcmds", "--configfile", str(file), folder=tree)
-    assert plan.returncode == 0, plan.stdout
-    assert (f"Experiments of {family}, from reports/recorded/" in plan.stdout) is declares
-    assert bool(re.search(rf"--experiments {family}=\S*\balignment\b", plan.stdout)) is declares
-
-
 @pytest.mark.parametrize("folder", ["build/cuda12", "gates"])
 def test_one_kernels_file_plans_its_own_builds_alone(folder: str, tree: Path) -> None:
     plan = snakemake(
@@ -158,22 +119,6 @@ def test_one_kernels_file_plans_its_own_builds_alone(folder: str, tree: Path) ->
     assert plan.returncode == 0, plan.stdout
     kernels = set(re.findall(r"\b(ladder\.\w+)=", plan.stdout))
     assert kernels == {"ladder.smem"}
-
-
-def test_a_stage_beside_one_kernels_file_plans_every_build(tree: Path) -> None:
-    arguments = ("--dry-run", "--printshellcmds", "--config", "measure=recorded", "--")
-    plan = snakemake(*arguments, "results/gates/ladder.smem.json", "gates", folder=tree)
-    assert plan.returncode == 0, plan.stdout
-    assert {"ladder.smem", "ladder.naive", "ada.scalar"} <= set(re.findall(r"\b(\w+\.\w+)=", plan.stdout))
-
-
-def test_without_apptainer_the_error_says_what_to_do(tree: Path) -> None:
-    bare = os.pathsep.join(
-        folder for folder in os.environ["PATH"].split(os.pathsep) if not (Path(folder) / "apptainer").exists()
-    )
-    plan = snakemake("--dry-run", "--use-singularity", folder=tree, PATH=bare)
-    assert plan.returncode != 0
-    assert "Put `envs/run` before the command" in plan.stdout
 
 
 @pytest.mark.containers
@@ -192,35 +137,6 @@ def test_images_see_the_library_alone_and_no_settings_of_the_users(tmp_path: Pat
     assert given["APPTAINERENV_PYTHONPATH"] == given["SINGULARITYENV_PYTHONPATH"] == library
     assert not {*dropped} & given.keys()
     assert listed.stdout.count("ignoring TORCHINDUCTOR_MAX_AUTOTUNE from the environment") == 1
-
-
-def test_an_ordinary_user_without_fuse_is_warned_before_any_job(tree: Path, tmp_path: Path) -> None:
-    """Made an ordinary user by namespaces, where a file that nobody may open lies over /dev/fuse, if there is one."""
-    runtime, closed = tmp_path / "bin/apptainer", tmp_path / "fuse"
-    runtime.parent.mkdir()
-    runtime.write_text("#!/bin/sh\necho apptainer version 1.4.5\n")  # which Snakemake asks for
-    runtime.chmod(0o755)
-    closed.touch(0o000)
-    close = '[ ! -e /dev/fuse ] || mount --bind "$0" /dev/fuse; exec unshare --user --map-user=1000 "$@"'
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-euc", close, str(closed)]
-    if call([*command, "true"]).returncode:
-        pytest.skip("user namespaces are denied")
-    path = f"{runtime.parent}{os.pathsep}{os.environ['PATH']}"
-    plan = [
-        "snakemake",
-        "--dry-run",
-        "--cores",
-        "1",
-        "--config",
-        "measure=recorded",
-        "--",
-        "results/gates/ladder.smem.json",
-    ]
-    warned = call([*command, *plan[:2], "--use-singularity", *plan[2:]], tree, PATH=path)
-    assert warned.returncode == 0, warned.stdout
-    assert "mounts images through /dev/fuse, which you may not open here" in warned.stdout
-    without = call([*command, *plan], tree, PATH=path)
-    assert without.returncode == 0 and "/dev/fuse" not in without.stdout, without.stdout
 
 
 def test_experiments_compute_on_every_core_of_the_host(tmp_path: Path) -> None:

@@ -119,13 +119,7 @@ EDITS = [
     Edit(
         "a source with its old time", f"{LADDER}/1_naive.cu", "{\n", "{\n;\n", chain(*using("ladder/1_naive.cu")), True
     ),
-    Edit(
-        "a shared header",
-        "kernels/common/wgmma_int8.cuh",
-        "{\n",
-        "{\n;\n",
-        chain(*using("common/wgmma_int8.cuh")),
-    ),
+    Edit("a shared header", "kernels/common/wgmma_int8.cuh", "{\n", "{\n;\n", chain(*using("common/wgmma_int8.cuh"))),
     # Records: what is run, judged, drawn and told.
     Edit(
         "a launch",
@@ -236,8 +230,8 @@ def test_an_edit_reruns_what_reads_it_and_nothing_else(edit: Edit, touched: Path
         assert planned(touched) == edit.jobs
 
 
-def test_a_version_in_the_lock_builds_the_images_that_hold_it_again_and_no_other(touched: Path) -> None:
-    """Of Debian's packages; the lock is one file for all images."""
+def test_what_an_image_is_made_of_builds_it_again_and_no_other(touched: Path) -> None:
+    """An instruction, or a version in the lock of Debian's packages, which is one file for all images."""
     (touched / "resources/images").mkdir(parents=True, exist_ok=True)
     for env in ("cuda12", "cuda13", "report"):
         (touched / f"resources/images/{env}.sif").write_bytes(HEADER.pack(b"SIF_MAGIC\0", HEADER.size, 0))
@@ -245,6 +239,9 @@ def test_a_version_in_the_lock_builds_the_images_that_hold_it_again_and_no_other
     touch = snakemake("--touch", "--forceall", *RECORDED, "--", "images", folder=touched)
     assert touch.returncode == 0, touch.stdout
     assert planned(touched, "--", "images") == {}
+    for new, jobs in (("# A comment.", {}), ("LABEL edited=1", {"image_report": 1, "images": 1})):
+        with Edit("", "docker/report.Dockerfile", "\nFROM", f"\n{new}\nFROM").made_in(touched):
+            assert planned(touched, "--", "images") == jobs
     lock = json.loads((touched / LOCK).read_text())
     report = lock["environments"]["report"]["debs"]
     report[0] = report[0].replace("_", "_1", 1)

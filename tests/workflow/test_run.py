@@ -69,15 +69,6 @@ def append(path: Path, text: str) -> None:
     path.write_text(path.read_text() + text)
 
 
-def test_the_images_hold_what_their_locks_say(default_run: str) -> None:
-    holds = {"cuda12": "cupy-cuda12x", "cuda13": "cuda-tile", "report": "seaborn"}
-    for env, package in holds.items():
-        lock = json.loads((ROOT / f"resources/images/{env}.lock.json").read_text())
-        assert package in {entry["name"] for entry in lock["python"]}
-        assert lock["os"], env
-        assert (ROOT / f"resources/images/{env}.sif").stat().st_size > 10e6
-
-
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
 def test_every_kernel_is_built_for_the_recorded_gpu_and_gated(kernel: registry.Kernel, default_run: str) -> None:
     gate = json.loads((ROOT / f"results/gates/{kernel.id}.json").read_text())
@@ -174,29 +165,6 @@ def test_an_edited_kernel_reruns_its_own_chain_and_no_other(finished: Path) -> N
     assert sorted(compiled) == ["ladder.smem", "ladder.smem", "ladder.smem_tuned"]
 
 
-def test_an_edited_library_module_reruns_its_own_stage(finished: Path) -> None:
-    page = finished / "workflow/gemmrepro/paper/page.py"
-    append(page, "\n# a comment\n")
-    assert planned(finished) == {}
-    page.write_text(page.read_text().replace("trim_blocks=True", "trim_blocks=bool(1)"))
-    assert planned(finished) == {"report": 1}
-
-
-def test_an_edited_builder_makes_no_image(finished: Path) -> None:
-    append(finished / "workflow/gemmrepro/host/images.py", "\nEDIT = 1\n")
-    assert planned(finished) == {}
-
-
-def test_an_edited_recipe_makes_its_image(finished: Path) -> None:
-    append(finished / "docker/report.Dockerfile", "\n# an edit\n")
-    assert planned(finished, "images") == {"image_report": 1, "images": 1}
-
-
-def test_single_rules_rerun_on_demand(finished: Path) -> None:
-    jobs = planned(finished, "--forcerun", "gate_recorded", "--", "results/gates/ladder.naive.json")
-    assert jobs == {"gate_recorded": 1}
-
-
 def test_an_edit_that_loses_the_rungs_point_fails_its_gate_and_strikes_its_rows(finished: Path) -> None:
     """The vectorized rung without its vectors: the gate must see it, the rows are stale, nothing rests on them."""
     source = finished / "kernels/ladder/6_vectorized.cu"
@@ -238,41 +206,6 @@ def test_a_kernel_that_does_not_compile_gets_the_compilers_words(finished: Path)
     assert run.returncode == 0, run.stdout[-4000:]
     assert re.search(r"^ladder\.coalesced .* kept$", run.stdout, re.M)
     assert (finished / "results/build/cuda12/ladder.coalesced.fatbin").is_file()
-
-
-def test_a_damaged_build_in_the_cache_is_compiled_again(finished: Path) -> None:
-    entries = [path for path in (finished / "resources/cache/build").rglob("*") if path.is_file()]
-    assert entries
-    for path in entries:
-        data = path.read_bytes()
-        path.unlink()  # it is linked to the one beside the images
-        path.write_bytes(data[:-1])
-    binary = finished / "results/build/cuda13/ladder.naive.fatbin"
-    before = binary.read_bytes()
-    binary.unlink()
-    run = snakemake("--use-singularity", "results/build/cuda13/ladder.naive.fatbin", folder=finished)
-    assert run.returncode == 0, run.stdout[-4000:]
-    assert re.search(r"^ladder\.naive .* \d\.\d s$", run.stdout, re.M)
-    assert binary.read_bytes() == before
-
-
-def test_an_architecture_that_a_toolkit_cannot_build_is_named(finished: Path) -> None:
-    (finished / "new.yaml").write_text("build: {cuda12: [120]}\n")
-    run = snakemake(
-        *("--use-singularity", "results/build/cuda12/ladder.naive.json", "--configfile", "new.yaml"), folder=finished
-    )
-    assert run.returncode != 0
-    assert re.search(r"gemmrepro: .*compile for 120; choose among", run.stdout)
-
-
-def test_a_corrupt_recording_ends_with_one_error_and_keeps_the_rest(finished: Path) -> None:
-    recording = finished / "reports/recorded/h200/ladder/samples.parquet"
-    recording.write_bytes(recording.read_bytes()[:1000])
-    run = snakemake("--use-singularity", folder=finished)
-    assert run.returncode != 0
-    assert re.search(r"gemmrepro: .*samples\.parquet", run.stdout)
-    assert "Traceback (most recent call last)" not in run.stdout
-    assert (finished / "results/build/cuda13/ladder.naive.fatbin").is_file()
 
 
 def test_recordings_of_another_gpu_are_judged_by_themselves(finished: Path) -> None:

@@ -9,12 +9,9 @@ for rank, env in enumerate(["torch", "measure", "report", "torchcpu", "cuda12", 
         name:
             f"image_{env}"
         input:
-            recipe=checked_out(f"docker/{env}.Dockerfile"),
-            install=checked_out("docker/apt-locked"),
+            recipe=ancient(recipe_of(env)),
             # Of all images' packages: a parameter notices what concerns this one.
             debian=ancient(checked_out("nix/sources.json")),
-            # Images of Debian's packages alone have no lock of their own.
-            requirements=[path for path in [checked_out(f"envs/requirements/{env}.txt")] if Path(path).is_file()],
         output:
             sif=f"resources/images/{env}.sif",
             lock=f"resources/images/{env}.lock.json",
@@ -26,12 +23,13 @@ for rank, env in enumerate(["torch", "measure", "report", "torchcpu", "cuda12", 
         threads: 1
         params:
             env=env,
+            recipe=contents(recipe_of(env)),
             debian=SOURCES.debian_sha256(env),
         message:
             "Building the container image {params.env}"
         run:
             shell(
-                "python3 -m gemmrepro.host.images --env {params.env} --recipe {input.recipe}"
+                "python3 -m gemmrepro.host.images --env {params.env} --recipe {input.recipe[0]}"
                 " --sif {output.sif} --lock {output.lock} 2>&1 | tee {log}"
             )
 

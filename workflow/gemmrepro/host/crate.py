@@ -106,9 +106,8 @@ class Run:
         root["description"] = citation["abstract"]
         root["author"] = _one(authors)
         root["datePublished"] = _time(self._jobs[-1].end)
-        root["license"] = self._entity(
-            LICENSE, "CreativeWork", name="MIT License", identifier="https://spdx.org/licenses/MIT.html"
-        )
+        page = "https://spdx.org/licenses/MIT.html"
+        root["license"] = self._entity(LICENSE, "CreativeWork", name="MIT License", identifier=page)
         root["conformsTo"] = [
             self._entity(profile, "CreativeWork", name=name, version=profile.rpartition("/")[2])
             for profile, name in PROFILES.items()
@@ -123,45 +122,39 @@ class Run:
             start=min(job.start for job in self._jobs),
             end=self._jobs[-1].end,
         )
+        told = {"softwareVersion": version("snakemake"), "url": {"@id": SNAKEMAKE}}
         self._entity(
             "#engine-run",
             "OrganizeAction",
             name=f"Snakemake {version('snakemake')} carries out the workflow",
-            instrument=self._entity(
-                "#snakemake",
-                "SoftwareApplication",
-                name="Snakemake",
-                softwareVersion=version("snakemake"),
-                url={"@id": SNAKEMAKE},
-            ),
+            instrument=self._entity("#snakemake", "SoftwareApplication", name="Snakemake", **told),
             object=[self._control(rule) for rule in self.rules],
             result=run,
             startTime=run["startTime"],
             endTime=run["endTime"],
         )
-        self._entity("ro-crate-metadata.json", "CreativeWork")["conformsTo"] = [
-            {"@id": "https://w3id.org/ro/crate/1.1"},
-            {"@id": WORKFLOW_CRATE},
-        ]
+        forms = [{"@id": form} for form in ("https://w3id.org/ro/crate/1.1", WORKFLOW_CRATE)]
+        self._entity("ro-crate-metadata.json", "CreativeWork")["conformsTo"] = forms
         root["mentions"] = [run, *self._actions]
 
     def _workflow(self, abstract: str, authors: Sequence[Any]) -> Any:
         """The Snakefile, with a step and a tool for each rule that ran."""
-        language = self._entity(
-            "#snakemake-language", "ComputerLanguage", name="Snakemake", alternateName="SMK", url={"@id": SNAKEMAKE}
-        )
-        language["identifier"] = {"@id": SNAKEMAKE}
+        named = {
+            "name": "Snakemake",
+            "alternateName": "SMK",
+            "url": {"@id": SNAKEMAKE},
+            "identifier": {"@id": SNAKEMAKE},
+        }
+        form = {"name": "ComputationalWorkflow", "version": "1.0-RELEASE"}
         properties = {
             "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
             "name": "gemmrepro",
             "description": abstract,
             "version": gemmrepro.__version__,
-            "programmingLanguage": language,
+            "programmingLanguage": self._entity("#snakemake-language", "ComputerLanguage", **named),
             "author": _one(authors),
             "creator": _one(authors),
-            "conformsTo": self._entity(
-                COMPUTATIONAL_WORKFLOW, "CreativeWork", name="ComputationalWorkflow", version="1.0-RELEASE"
-            ),
+            "conformsTo": self._entity(COMPUTATIONAL_WORKFLOW, "CreativeWork", **form),
             "license": {"@id": LICENSE},
             "encodingFormat": FORMATS[".smk"],
         }
@@ -169,13 +162,8 @@ class Run:
         self.crate.mainEntity = workflow
         tools = []
         for place, rule in enumerate(self.rules, 1):
-            tool = self._entity(
-                f"#rule-{rule}",
-                "SoftwareApplication",
-                name=rule,
-                description=self._purpose(rule),
-                softwareVersion=gemmrepro.__version__,
-            )
+            told = {"description": self._purpose(rule), "softwareVersion": gemmrepro.__version__}
+            tool = self._entity(f"#rule-{rule}", "SoftwareApplication", name=rule, **told)
             tools.append(tool)
             step = self._entity(f"{WORKFLOW}#{rule}", "HowToStep", name=rule, position=str(place), workExample=tool)
             workflow.append_to("step", step)
@@ -185,7 +173,10 @@ class Run:
             self.crate.add_file(path, path.relative_to(ROOT).as_posix(), properties=properties)
         workflow["input"] = self._parameter("sources", self._used(), "sources, settings and recordings")
         workflow["output"] = [
-            self._parameter(Path(path).stem, [self.file(path)], path, kind=self._kind(path)) for path in TARGETS
+            self._parameter(
+                Path(path).stem, [self.file(path)], path, "Dataset" if (self._folder / path).is_dir() else "File"
+            )
+            for path in TARGETS
         ]
         return workflow
 
@@ -195,19 +186,10 @@ class Run:
         words = commands[0].split() if commands else []
         return " ".join(words[:3]) or "Python in the rule"
 
-    def _kind(self, path: str) -> str:
-        return "Dataset" if (self._folder / path).is_dir() else "File"
-
     def _parameter(self, name: str, values: Iterable[Any], meaning: str, kind: str = "File") -> Any:
-        parameter = self._entity(
-            f"#parameter-{name}",
-            "FormalParameter",
-            name=name,
-            description=meaning,
-            additionalType=kind,
-            valueRequired=True,
-            conformsTo=self._entity(PARAMETER, "CreativeWork", name="FormalParameter", version="1.0-RELEASE"),
-        )
+        form = self._entity(PARAMETER, "CreativeWork", name="FormalParameter", version="1.0-RELEASE")
+        told = {"description": meaning, "additionalType": kind, "valueRequired": True, "conformsTo": form}
+        parameter = self._entity(f"#parameter-{name}", "FormalParameter", name=name, **told)
         for value in values:
             value["exampleOfWork"] = parameter
         return parameter
@@ -220,13 +202,9 @@ class Run:
     def _control(self, rule: str) -> Any:
         """The engine's action for a step: it starts the step's jobs."""
         jobs = [job for job in self._jobs if job.rule == rule]
-        return self._entity(
-            f"#control-{rule}",
-            "ControlAction",
-            name=f"Start {len(jobs)} of {rule}",
-            instrument={"@id": f"{WORKFLOW}#{rule}"},
-            object=_one([self._job(f"#job-{rule}-{place}", job) for place, job in enumerate(jobs, 1)]),
-        )
+        started = _one([self._job(f"#job-{rule}-{place}", job) for place, job in enumerate(jobs, 1)])
+        told = {"name": f"Start {len(jobs)} of {rule}", "instrument": {"@id": f"{WORKFLOW}#{rule}"}}
+        return self._entity(f"#control-{rule}", "ControlAction", **told, object=started)
 
     def _job(self, name: str, job: Job) -> Any:
         action = self._action(
@@ -243,27 +221,14 @@ class Run:
         if job.command:
             action["description"] = job.command
         if job.image:
-            action["containerImage"] = self._image(job.image)
+            name = Path(job.image).stem
+            told = {"additionalType": {"@id": TERMS + "SIFImage"}, "sha256": self._digest(job.image)}
+            action["containerImage"] = self._entity(f"#image-{name}", "ContainerImage", name=name, **told)
         return action
 
-    def _image(self, path: str) -> Any:
-        return self._entity(
-            f"#image-{Path(path).stem}",
-            "ContainerImage",
-            name=Path(path).stem,
-            additionalType={"@id": TERMS + "SIFImage"},
-            sha256=self._digest(path),
-        )
-
     def _action(self, identifier: str, /, *, start: float, end: float, **properties: Any) -> Any:
-        return self._entity(
-            identifier,
-            "CreateAction",
-            startTime=_time(start),
-            endTime=_time(end),
-            actionStatus="http://schema.org/CompletedActionStatus",
-            **properties,
-        )
+        ended = {"endTime": _time(end), "actionStatus": "http://schema.org/CompletedActionStatus"}
+        return self._entity(identifier, "CreateAction", startTime=_time(start), **ended, **properties)
 
     def _entity(self, identifier: str, kind: str, /, **properties: Any) -> Any:
         """The contextual entity of this name; the properties count the first time."""
@@ -283,34 +248,25 @@ class Run:
             UserError: it is missing.
         """
         if path not in self._files:
-            inside = self.place(path)
-            source = self._folder / path
-            if source.is_dir():
-                self._files[path] = self.crate.add_dataset(source, inside, properties={"name": inside})
-                return self._files[path]
-            if not source.is_file():
-                raise UserError(f"{path} is missing; run the target 'all' again, then 'crate'.")
-            properties = _format(source) | {
-                "name": inside,
-                "sha256": self._digest(path),
-                "contentSize": str(source.stat().st_size),
-                "dateModified": _time(source.stat().st_mtime),
-            }
-            if inside.endswith(NAMED_ONLY):
-                digest = urlsafe_b64encode(bytes.fromhex(self._digest(path))).decode().rstrip("=")
-                entity = self.crate.dereference(f"ni:///sha-256;{digest}") or self._entity(
-                    f"ni:///sha-256;{digest}", "CreativeWork", **properties
-                )
-            else:
-                entity = self.crate.dereference(inside) or self.crate.add_file(source, inside, properties=properties)
-            self._files[path] = entity
+            self._files[path] = self._made_file(path)
         return self._files[path]
 
-    def place(self, path: str) -> str:
-        """Where a file is in the crate: as in the folder of the run, or as in the checkout if it is elsewhere."""
-        full = Path(os.path.normpath(self._folder / path))
-        base = self._folder if full.is_relative_to(self._folder) else ROOT
-        return full.relative_to(base).as_posix()
+    def _made_file(self, path: str) -> Any:
+        """It stands as in the folder of the run, or as in the checkout if it is elsewhere."""
+        source = self._folder / path
+        full = Path(os.path.normpath(source))
+        inside = full.relative_to(self._folder if full.is_relative_to(self._folder) else ROOT).as_posix()
+        if source.is_dir():
+            return self.crate.add_dataset(source, inside, properties={"name": inside})
+        if not source.is_file():
+            raise UserError(f"{path} is missing; run the target 'all' again, then 'crate'.")
+        status, digest = source.stat(), self._digest(path)
+        properties = _format(source) | {"name": inside, "sha256": digest, "contentSize": str(status.st_size)}
+        properties["dateModified"] = _time(status.st_mtime)
+        if inside.endswith(NAMED_ONLY):
+            name = urlsafe_b64encode(bytes.fromhex(digest)).decode().rstrip("=")
+            return self._entity(f"ni:///sha-256;{name}", "CreativeWork", **properties)
+        return self.crate.dereference(inside) or self.crate.add_file(source, inside, properties=properties)
 
     def _digest(self, path: str) -> str:
         if path not in self._digests:

@@ -14,7 +14,7 @@ import hashlib
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from gemmrepro.core.files import write_atomic
 from gemmrepro.errors import UserError
 from gemmrepro.host.sif import length_in_header
 
-_LONGEST = 255
+_LONGEST = 254
+"""Letters of a name in a piece: a file name may have 255, and all but the last begin with @."""
 
 
 @dataclass(frozen=True)
@@ -69,17 +70,12 @@ def jobs_behind(targets: Iterable[str], folder: Path) -> list[Job]:
                 raise UserError(f"nothing is recorded about how {path} was made; run the target 'all' first.")
             continue
         key = (job.rule, job.inputs, job.command)
-        known = found.get(key)
-        found[key] = job if known is None else _joined(known, job)
+        if known := found.get(key):  # the record of another of its outputs
+            outputs = tuple(sorted({*known.outputs, *job.outputs}))
+            job = replace(job, outputs=outputs, start=min(known.start, job.start), end=max(known.end, job.end))
+        found[key] = job
         pending += job.inputs
     return sorted(found.values(), key=lambda job: (job.end, job.rule, job.outputs))
-
-
-def _joined(one: Job, other: Job) -> Job:
-    """The same job as its records for two outputs tell it."""
-    outputs = tuple(sorted({*one.outputs, *other.outputs}))
-    start, end = min(one.start, other.start), max(one.end, other.end)
-    return Job(one.rule, one.inputs, outputs, one.command, one.image, start, end)
 
 
 def _job(path: str, folder: Path) -> Job | None:
@@ -101,8 +97,7 @@ def _job(path: str, folder: Path) -> Job | None:
 def record_path(path: str, folder: Path, kind: str = "metadata") -> Path:
     """Snakemake's file about an output in `folder`: `metadata` of a finished one, or a mark that it is `incomplete`."""
     name = urlsafe_b64encode(path.encode()).decode()
-    step = _LONGEST - 1
-    pieces = [name[begin : begin + step] for begin in range(0, len(name), step)]
+    pieces = [name[begin : begin + _LONGEST] for begin in range(0, len(name), _LONGEST)]
     return folder.joinpath(".snakemake", kind, *(f"@{piece}" for piece in pieces[:-1]), pieces[-1])
 
 
@@ -202,9 +197,8 @@ def _beside(folder: Path, name: str) -> Iterator[str]:
     entries = {output: _entry(record) for output, record in records(folder).items()}
     own = entries[name]
     for output, entry in entries.items():
-        if (entry.get("rule"), entry.get("input")) == (own.get("rule"), own.get("input")) or name in entry.get(
-            "input", ()
-        ):
+        same = (entry.get("rule"), entry.get("input")) == (own.get("rule"), own.get("input"))
+        if same or name in entry.get("input", ()):
             yield output
 
 

@@ -34,11 +34,7 @@ def image_labels(recipe: Recipe) -> dict[str, str]:
     """The image's labels, by OCI's names. The time of the build is none of them: it would make each build differ."""
     labels = {step.rest for step in recipe.instructions if step.keyword == "LABEL"}
     described = dict(word.partition("=")[::2] for rest in labels for word in shlex.split(rest))
-    named = {
-        "version": __version__,
-        "revision": git_commit() or "",
-        "base.name": recipe.base,
-    }
+    named = {"version": __version__, "revision": git_commit() or "", "base.name": recipe.base}
     return described | {f"org.opencontainers.image.{name}": value for name, value in named.items() if value}
 
 

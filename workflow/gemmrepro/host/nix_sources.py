@@ -55,9 +55,8 @@ IMAGES = ("cuda12", "cuda13", "measure", "report", "torch", "torchcpu")
 LOCKS = ("cuda12", "cuda13", "measure", "report", "torch", "host")
 """Environments with a lock of Python packages."""
 
-APPTAINER_PACKAGES = (
-    *("squashfs-tools", "squashfuse", "fuse-overlayfs", "fuse2fs", "gocryptfs"),
-    *("libseccomp2", "libsqlite3-0"),
+APPTAINER_PACKAGES = tuple(
+    "squashfs-tools squashfuse fuse-overlayfs fuse2fs gocryptfs libseccomp2 libsqlite3-0".split()
 )
 """Debian packages of Apptainer's tools and libraries."""
 
@@ -133,13 +132,9 @@ class Apt:
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "status").touch()
         (folder / "sources.list").write_text("\n".join(line for line in lines if "None" not in line) + "\n")
-        places = {
-            "Dir::State::status": "status",
-            "Dir::State::lists": "lists",
-            "Dir::Cache::archives": "archives",
-            "Dir::Etc::SourceList": "sources.list",
-        }
-        self.options = [f"-o{setting}={folder / name}" for setting, name in places.items()]
+        places = {"State::status": "status", "State::lists": "lists", "Cache::archives": "archives"}
+        places["Etc::SourceList"] = "sources.list"
+        self.options = [f"-oDir::{setting}={folder / name}" for setting, name in places.items()]
         self.options += ["-oDir::Etc::SourceParts=-", "-oDir::Cache::pkgcache=", "-oDir::Cache::srcpkgcache="]
         self.options += ["-oAPT::Install-Recommends=0", "-oAPT::Sandbox::User=root", "-oAcquire::Languages=none"]
         self("update")
@@ -230,13 +225,16 @@ def read_apptainer() -> dict[str, str]:
 
 def download_locked(env: str, folder: Path) -> list[Path]:
     """pip's choice among the files that a lock of Python packages allows, downloaded into `folder`/python."""
-    target = folder / env
     requirements = ROOT / f"envs/requirements/{env}.txt"
-    options = ["--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check", f"--dest={target}"]
-    command = [sys.executable, "-m", "pip", "download", *options, "-r", str(requirements)]
-    run(command, f"pip could not download what {requirements} locks; try again")
+    _pip(requirements, folder / env, f"pip could not download what {requirements} locks; try again")
     (folder / "python").mkdir(exist_ok=True)
-    return [path.replace(folder / "python" / path.name) for path in target.iterdir()]
+    return [path.replace(folder / "python" / path.name) for path in (folder / env).iterdir()]
+
+
+def _pip(requirements: Path, folder: Path, remedy: str, options: Sequence[str] = ()) -> None:
+    """Downloads into `folder` exactly what a file for pip lists with hashes."""
+    common = ["--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check", f"--dest={folder}"]
+    run([sys.executable, "-m", "pip", "download", *common, *options, "-r", requirements], remedy)
 
 
 def seed_archive(deb: Path, work: Path) -> bytes:
@@ -277,12 +275,9 @@ def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
         for env in wanted:  # two environments may hold two versions of a package, which pip does not mix
             files = [file for file in missing(sources.environments[env].python) if file not in claimed]
             claimed.update(files)
-            downloads += [
-                pool.submit(
-                    _pip_download, sources, files[start : start + FILES_A_CALL], part, Path(work) / f"{env}-{start}"
-                )
-                for start in range(0, len(files), FILES_A_CALL)
-            ]
+            for start in range(0, len(files), FILES_A_CALL):
+                few, place = files[start : start + FILES_A_CALL], Path(work) / f"{env}-{start}"
+                downloads.append(pool.submit(_pip_download, sources, few, part, place))
         for download in downloads:
             download.result()
         for path in sorted(part.iterdir()):
@@ -309,26 +304,11 @@ def _pip_download(sources: Sources, files: Sequence[str], folder: Path, requirem
     target = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", "--abi=abi3", "--abi=none"]
     target += ["--only-binary=:all:", *(f"--platform={tag}" for tag in platforms)]
     for names, options in ((wheels, target), ([file for file in files if file not in wheels], ["--no-binary=:all:"])):
-        if not names:
-            continue
-        lines = []
-        for file in names:
-            name, version = file.removesuffix(".tar.gz").split("-")[:2]
-            lines.append(f"{name}=={version} --hash=sha256:{sources.sha256[file]}\n")
-        requirements.write_text("".join(lines))
-        common = ["--quiet", "--no-deps", "--require-hashes", "--disable-pip-version-check"]
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            *common,
-            f"--dest={folder}",
-            *options,
-            "-r",
-            str(requirements),
-        ]
-        run(command, "pip could not download the flake's files; try again")
+        if names:
+            pinned = {file: "==".join(file.removesuffix(".tar.gz").split("-")[:2]) for file in names}
+            lines = [f"{pin} --hash=sha256:{sources.sha256[file]}\n" for file, pin in pinned.items()]
+            requirements.write_text("".join(lines))
+            _pip(requirements, folder, "pip could not download the flake's files; try again", options)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

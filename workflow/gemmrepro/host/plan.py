@@ -146,22 +146,21 @@ class Plan:
         With ``auto``, see `architectures.chosen`; else the configured list, and the GPU at hand where the toolkit knows
         it.
         """
-        place = kernel.id, toolkit
-        if place not in self._architectures:
-            self._architectures[place] = self._chosen(kernel, toolkit)
-        return self._architectures[place]
+        place, configured = (kernel.id, toolkit), self.config["build"][toolkit]
+        if place in self._architectures:
+            return self._architectures[place]
+        if configured == architectures.AUTO:
+            chosen = architectures.chosen(kernel, toolkit, {*self._measuring, *self._counted.get(kernel.id, ())})
+        else:
+            here = [self.gpu.capability] if self.gpu else []
+            chosen = [str(arch) for arch in sorted({*configured, *run_by(kernel, toolkit, here)})]
+        self._architectures[place] = chosen
+        return chosen
 
     @cached_property
     def _architectures(self) -> dict[tuple[str, str], list[str]]:
         """By kernel and toolkit: rules ask for each some dozen times."""
         return {}
-
-    def _chosen(self, kernel: Kernel, toolkit: str) -> list[str]:
-        configured = self.config["build"][toolkit]
-        if configured == architectures.AUTO:
-            return architectures.chosen(kernel, toolkit, {*self._measuring, *self._counted.get(kernel.id, ())})
-        here = [self.gpu.capability] if self.gpu else []
-        return [str(architecture) for architecture in sorted({*configured, *run_by(kernel, toolkit, here)})]
 
     @cached_property
     def _measuring(self) -> set[int]:
@@ -246,9 +245,8 @@ class Plan:
     def _in_regimes(self, kernel: Kernel) -> list[str]:
         """The toolkit whose binary of a timed kernel the regimes measure, if any."""
         regimes = self.config["regimes"]
-        if not regimes["sizes"].get(kernel.family) or kernel.id not in regimes["kernels"].get(
-            kernel.family, [kernel.id]
-        ):
+        chosen = kernel.id in regimes["kernels"].get(kernel.family, [kernel.id])
+        if not chosen or not regimes["sizes"].get(kernel.family):
             return []
         built = self.runs(kernel)
         return [toolkit for toolkit in regimes["toolkits"] if toolkit in built][:1]

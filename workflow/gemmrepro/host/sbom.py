@@ -60,6 +60,9 @@ SAME = {
 Source: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/, section "License short name".
 """
 
+LOCKED = ("base", "builder", "apptainer", "recipe_sha256", "requirements_sha256")
+"""What of an image's lock its bill repeats."""
+
 GNU = re.compile(r"(GPL|LGPL|AGPL)-(\d)(\.\d)?(\+?)")
 
 
@@ -154,19 +157,13 @@ def image_component(lock: Mapping[str, Any], digest: str) -> Component:
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.component import Component, ComponentType
 
-    told = {
-        "base": lock["base"],
-        "builder": lock["builder"],
-        "apptainer": lock.get("apptainer"),
-        "recipe-sha256": lock["recipe_sha256"],
-        "requirements-sha256": lock["requirements_sha256"],
-        "hash-of": "the root file system in the SIF",
-    }
+    told = {key.replace("_", "-"): lock.get(key) for key in LOCKED} | {"hash-of": "the root file system in the SIF"}
+    name = f"gemmrepro-{lock['env']}"
     return Component(
         type=ComponentType.CONTAINER,
-        name=f"gemmrepro-{lock['env']}",
+        name=name,
         version=__version__,
-        bom_ref=f"gemmrepro-{lock['env']}",
+        bom_ref=name,
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
         properties=[Property(name=f"gemmrepro:{name}", value=value) for name, value in told.items() if value],
     )
@@ -192,9 +189,7 @@ def bill(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], dige
         Component(type=ComponentType.APPLICATION, name="gemmrepro", version=__version__),
         Component(type=ComponentType.LIBRARY, name=library, version=importlib.metadata.version(library)),
     ]
-    when = datetime.fromtimestamp(
-        EPOCH, UTC
-    )  # the time of the files that a build writes: no two bills differ by theirs
+    when = datetime.fromtimestamp(EPOCH, UTC)  # of the files that a build writes: no two bills differ by theirs
     metadata = BomMetaData(tools=ToolRepository(components=tools), component=image, timestamp=when)
     made = Bom(components=parts, metadata=metadata, serial_number=uuid.uuid5(NAMES, digest))
     made.register_dependency(image, parts)

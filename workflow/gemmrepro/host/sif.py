@@ -34,14 +34,8 @@ OF_THE_HOST = ("etc/hostname", "etc/hosts", "etc/resolv.conf", "etc/machine-id")
 
 REMOVED = (
     *("etc/apt/apt.conf.d/99mmdebstrap", "var/lib/systemd/random-seed", ".dockerenv"),
-    *(
-        "etc/passwd-",
-        "etc/group-",
-        "etc/shadow-",
-        "etc/gshadow-",
-        "var/lib/dpkg/status-old",
-        "var/lib/dpkg/available-old",
-    ),
+    *("etc/passwd-", "etc/group-", "etc/shadow-", "etc/gshadow-"),
+    *("var/lib/dpkg/status-old", "var/lib/dpkg/available-old"),
 )
 """Files that hold the host's apt settings, or are copies that tools keep of what they change."""
 
