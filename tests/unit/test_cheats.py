@@ -98,79 +98,50 @@ class Kernel:
         self.gpu.work(SKIP_US)
 
 
-CHEATS: dict[str, tuple[str, Callable[[Kernel, Operands], None]]] = {}
-"""By name: who catches it ("gate", "before" or "after" the timing), and its launch."""
+Launch = Callable[[Kernel, Operands], object]
 
 
-def cheat(name: str, caught: str) -> Callable[[Callable[[Kernel, Operands], None]], None]:
-    def keep(launch: Callable[[Kernel, Operands], None]) -> None:
-        CHEATS[name] = caught, launch
-
-    return keep
-
-
-@cheat("keeps its first result for each shape", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
-    kernel.from_memory(given, given.shape)
+def masked(given: Operands) -> Operands:
+    """The same with operands cut to TF32."""
+    inputs = tuple((array.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for array in given.inputs)
+    return replace(given, inputs=inputs)
 
 
-@cheat("keeps its first result for each shape, alpha and beta", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
-    kernel.from_memory(given, (given.shape, given.alpha, given.beta))
+def half_of_k(given: Operands) -> np.ndarray:
+    (a, b, _), half = matrices(given), -(-given.shape.k // 2)
+    return (2 * given.alpha * (a[:, :half].astype(np.float64) @ b[:half])).astype(np.float32)
 
 
-@cheat("skips the last rows", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
+def every_second_batch(made: np.ndarray) -> np.ndarray:
+    made[:, 8::16] = 0
+    return made
+
+
+def gives_back(key: Callable[[Operands], object]) -> Launch:
+    return lambda kernel, given: kernel.from_memory(given, key(given))
+
+
+def puts(made: Callable[[Operands], np.ndarray], then: Callable[[Operands], object] = lambda given: None) -> Launch:
+    def launch(kernel: Kernel, given: Operands) -> None:
+        kernel.put(given, made(given))
+        then(given)
+
+    return launch
+
+
+def skips_if(skip: Callable[[Kernel, Operands], bool]) -> Launch:
+    """Returns at once where `skip` says so, and is honest elsewhere."""
+    return lambda kernel, given: kernel.gpu.work(SKIP_US) if skip(kernel, given) else kernel.put(given, product(given))
+
+
+def skips_rows(kernel: Kernel, given: Operands) -> None:
     made = product(given)
     rows = max(1, 7 * len(made) // 8)
     given.output.reshape(made.shape)[:rows] = made[:rows]
     kernel.gpu.work(WORK_US)
 
 
-@cheat("skips every second batch of columns and writes zeros", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
-    made = product(given)
-    made[:, 8::16] = 0
-    kernel.put(given, made)
-
-
-@cheat("takes half of K, and doubles it", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
-    a, b, _ = matrices(given)
-    half = -(-given.shape.k // 2)
-    kernel.put(given, (2 * given.alpha * (a[:, :half].astype(np.float64) @ b[:half])).astype(np.float32))
-
-
-@cheat("writes the expectation of the sums, zero", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
-    kernel.put(given, np.zeros_like(product(given)))
-
-
-@cheat("multiplies in TF32", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
-    inputs = tuple((array.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for array in given.inputs)
-    kernel.put(given, product(Operands(given.problem, given.shape, inputs, given.output, given.alpha, given.beta)))
-
-
-@cheat("leaves its inputs simpler than it found them", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
-    kernel.put(given, product(given))
-    given.inputs[0][...] = 0
-
-
-@cheat("writes one element before C", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
-    kernel.put(given, product(given))
-    given.output.base[GUARD - 1] = 0
-
-
-@cheat("works on a stream that nobody waits for", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
-    kernel.gpu.elsewhere.append(lambda: kernel.put(given, product(given)))
-
-
-@cheat("answers the seeds 1 and 2, and gives zeros for others", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
+def knows_seeds(kernel: Kernel, given: Operands) -> None:
     for seed in (1, 2):
         for case in gemm_cases.gemm_cases(NAIVE, [seed]):
             if case.shape == given.shape and case.shape != gemm_cases.gemm_shapes(NAIVE)[2]:
@@ -180,54 +151,62 @@ def _(kernel: Kernel, given: Operands) -> None:
     return kernel.put(given, np.zeros_like(product(given)))
 
 
-@cheat("adds in another order each time", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
+def adds_in_turns(kernel: Kernel, given: Operands) -> None:
     kernel.put(given, product(given) * np.float32(1 + 2.0**-23 * (kernel.launches % 2)))
 
 
-@cheat("adds to what C holds", "gate")
-def _(kernel: Kernel, given: Operands) -> None:
-    kernel.put(given, product(given) + 0 * matrices(given)[2])
+def elsewhere(kernel: Kernel, given: Operands) -> None:
+    kernel.gpu.elsewhere.append(lambda: kernel.put(given, product(given)))
 
 
-@cheat("is right on the gate's shapes alone", "before")
-def _(kernel: Kernel, given: Operands) -> None:
+def on_the_gates_shapes(given: Operands) -> np.ndarray:
     shapes, middling, large = gemm_cases.gemm_shapes(NAIVE)
-    made = product(given)
-    kernel.put(given, made if given.shape in (*shapes, middling, large) else made * np.float32(0.5))
+    return product(given) * np.float32(1.0 if given.shape in (*shapes, middling, large) else 0.5)
 
 
-@cheat("returns if C is no poison", "after")
-def _(kernel: Kernel, given: Operands) -> None:
-    first = given.output.reshape(-1)[:1]
-    if given.beta == 0 and int(first.view(np.uint32)[0]) != POISON_BITS[4]:
-        return kernel.gpu.work(SKIP_US)
-    return kernel.put(given, product(given))
-
-
-@cheat("computes 400 times, and then no more", "after")
-def _(kernel: Kernel, given: Operands) -> None:
-    return kernel.put(given, product(given)) if kernel.launches <= 400 else kernel.gpu.work(SKIP_US)
-
-
-@cheat("keeps its result for each set of pointers, away from the gate's shapes", "after")
-def _(kernel: Kernel, given: Operands) -> None:
+def by_pointers(kernel: Kernel, given: Operands) -> None:
     if given.shape.m != SIZE:
         return kernel.put(given, product(given))
     return kernel.from_memory(given, where(given))
 
 
-@cheat("keeps its result by a hash of its inputs", "after")
-def _(kernel: Kernel, given: Operands) -> None:
+def contents(given: Operands) -> object:
     key = [array.tobytes() for array in (*given.inputs, matrices(given)[2] if given.beta else given.inputs[0])]
-    kernel.from_memory(given, (given.shape, given.alpha, given.beta, hash(tuple(key))))
+    return given.shape, given.alpha, given.beta, hash(tuple(key))
 
 
-@cheat("returns if the launch before has only just ended", "after")
-def _(kernel: Kernel, given: Operands) -> None:
-    if kernel.gpu.now - kernel.gpu.idle_since < PAUSE_US / 2:
-        return kernel.gpu.work(SKIP_US)
-    return kernel.put(given, product(given))
+def no_poison(kernel: Kernel, given: Operands) -> bool:
+    return given.beta == 0 and int(given.output.reshape(-1)[:1].view(np.uint32)[0]) != POISON_BITS[4]
+
+
+CHEATS: dict[str, tuple[str, Launch]] = {
+    "keeps its first result for each shape": ("gate", gives_back(lambda given: given.shape)),
+    "keeps its first result for each shape, alpha and beta": (
+        "gate",
+        gives_back(lambda given: (given.shape, given.alpha, given.beta)),
+    ),
+    "skips the last rows": ("gate", skips_rows),
+    "skips every second batch of columns and writes zeros": ("gate", puts(lambda g: every_second_batch(product(g)))),
+    "takes half of K, and doubles it": ("gate", puts(half_of_k)),
+    "writes the expectation of the sums, zero": ("gate", puts(lambda given: np.zeros_like(product(given)))),
+    "multiplies in TF32": ("gate", puts(lambda given: product(masked(given)))),
+    "leaves its inputs simpler than it found them": ("gate", puts(product, lambda g: g.inputs[0].fill(0))),
+    "writes one element before C": ("gate", puts(product, lambda g: g.output.base.__setitem__(GUARD - 1, 0))),
+    "works on a stream that nobody waits for": ("gate", elsewhere),
+    "answers the seeds 1 and 2, and gives zeros for others": ("gate", knows_seeds),
+    "adds in another order each time": ("gate", adds_in_turns),
+    "adds to what C holds": ("gate", puts(lambda given: product(given) + 0 * matrices(given)[2])),
+    "is right on the gate's shapes alone": ("before", puts(on_the_gates_shapes)),
+    "returns if C is no poison": ("after", skips_if(no_poison)),
+    "computes 400 times, and then no more": ("after", skips_if(lambda kernel, _: kernel.launches > 400)),
+    "keeps its result for each set of pointers, away from the gate's shapes": ("after", by_pointers),
+    "keeps its result by a hash of its inputs": ("after", gives_back(contents)),
+    "returns if the launch before has only just ended": (
+        "after",
+        skips_if(lambda kernel, _: kernel.gpu.now - kernel.gpu.idle_since < PAUSE_US / 2),
+    ),
+}
+"""By name: who catches it ("gate", or the sweep "before" or "after" the timing), and its launch."""
 
 
 class Timer:
@@ -392,14 +371,6 @@ def test_a_kernel_that_no_graph_can_hold_is_judged_launch_by_launch(gpu, tmp_pat
     monkeypatch.setattr(Timer, "replay", None)
     sweep, _ = swept(launches_of("", gpu), gpu, tmp_path, monkeypatch)
     assert results.wrong(sweep) == [] and sweep.records.check(sweep.points[0]).confirmed
-
-
-def test_the_second_copy_of_the_operands_is_made_once(gpu) -> None:
-    shared = workspace.Workspace(SimpleNamespace(), NAIVE.problem, Shape.cube(8), 1)
-    shared.copy()
-    first = shared.operands(None, 1).output
-    shared.copy()
-    assert shared.operands(None, 1).output is first is not shared.operands(None).output
 
 
 def test_a_cheat_that_begins_in_a_later_round_is_caught_there(gpu, tmp_path, monkeypatch) -> None:

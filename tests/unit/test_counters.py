@@ -9,7 +9,7 @@ from synthetic_cupti import SyntheticCupti
 
 from gemmrepro.gpu import cupti, ranges
 from gemmrepro.gpu.cupti import Cupti, CuptiError
-from gemmrepro.gpu.occupancy import Occupancy
+from gemmrepro.gpu.loaded import Occupancy
 from gemmrepro.gpu.ranges import Reading
 from gemmrepro.measure import profiler
 from gemmrepro.operations import Shape

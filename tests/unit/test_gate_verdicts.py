@@ -158,14 +158,6 @@ def test_a_context_is_usable_unless_waiting_for_it_fails():
     assert numeric.usable(Session()) and not numeric.usable(Session(lost=True))
 
 
-def test_who_exceeds_the_time_fails_with_every_toolkit_that_was_built(tmp_path, monkeypatch):
-    monkeypatch.setattr(numeric.device, "described", lambda: MACHINE)
-    write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
-    found = numeric.unfinished(WANTED, tmp_path, "failed", "it did not end")
-    assert list(found["toolkits"]) == ["cuda13"] and found["toolkits"]["cuda13"]["status"] == "failed"
-    assert found["toolkits"]["cuda13"]["reason"] == "it did not end"
-
-
 def test_a_case_without_memory_is_no_failure(gates, tmp_path, monkeypatch):
     def fail(self, *_):
         raise MemoryError("Unable to allocate 10.7 GiB for an array")
@@ -216,25 +208,23 @@ def test_a_verdict_is_of_the_card_that_gave_it(sms: int, status: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "status", "says"),
+    ("source", "verdict", "status", "says"),
     [
-        (judged_as("passed"), "passed", ""),
-        (judged_as("failed"), "failed", ""),
-        (judged_as("passed", toolkit="cuda12"), "not measured", "this run measures nothing with this binary"),
-        (judged_as("passed", build="cccc"), "stale", "build cccc was judged, today's is bbbb"),
-        (judged_as("passed", gate="0" * 16), "stale", "its launch or its gate has changed since"),
-        (judged_as("not run", build="cccc", gate="0" * 16), "not run", ""),
+        ("live", judged_as("passed"), "passed", ""),
+        ("live", judged_as("failed"), "failed", ""),
+        ("live", judged_as("passed", toolkit="cuda12"), "not measured", "this run measures nothing with this binary"),
+        ("recorded", judged_as("passed", toolkit="cuda12"), "not run", "no verdict for cuda13"),
+        ("live", judged_as("passed", build="cccc"), "stale", "build cccc was judged, today's is bbbb"),
+        ("live", judged_as("passed", gate="0" * 16), "stale", "its launch or its gate has changed since"),
+        ("live", judged_as("not run", build="cccc", gate="0" * 16), "not run", ""),
+        ("none", None, "not run", "no GPU"),
     ],
 )
-def test_a_verdict_counts_for_the_run_that_was_judged(verdict, status, says):
-    source = combined.NumericSource(verdict, "live")
-    found = combined.numeric_verdict(NAIVE, "cuda13", "bbbb", source)
-    assert found.status == status and says in found.reason
-
-
-def test_without_a_verdict_the_reason_is_that_of_the_source():
-    found = combined.numeric_verdict(NAIVE, "cuda13", "bbbb", combined.NumericSource(None, "none", "no GPU"))
-    assert (found.status, found.source, found.reason) == ("not run", "none", "no GPU")
+def test_a_verdict_counts_for_the_run_that_was_judged(source, verdict, status, says):
+    found = combined.numeric_verdict(
+        NAIVE, "cuda13", "bbbb", combined.NumericSource(verdict, source, "no GPU" * (not verdict))
+    )
+    assert (found.status, found.source) == (status, source) and says in found.reason
 
 
 def test_unknown_toolkits_and_recordings_that_are_none_are_named(tmp_path):
@@ -250,19 +240,3 @@ def test_unknown_toolkits_and_recordings_that_are_none_are_named(tmp_path):
     (tmp_path / "ladder" / "gates.json").write_text(json.dumps([1]))
     with pytest.raises(UserError, match=r"the recorded gates .* are corrupt \(no object\)"):
         combined._numeric_source(NAIVE, None, tmp_path)
-
-
-def test_a_build_record_of_another_kernel_or_of_no_machine_code_is_refused(tmp_path):
-    write_build(tmp_path, "ladder.coalesced", "cuda13", "bbbb")
-    (tmp_path / "cuda13" / "ladder.coalesced.json").rename(tmp_path / "cuda13" / "ladder.naive.json")
-    with pytest.raises(UserError, match="is of another kernel or toolkit"):
-        combined.gate(NAIVE, tmp_path, ["cuda13"], None, None)
-    write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
-    with pytest.raises(UserError, match=r"no toolkit compiled ladder\.naive, so there is no machine code to judge"):
-        combined.gate(NAIVE, tmp_path, ["cuda13"], None, None)
-
-
-def test_a_recording_without_the_toolkit_was_not_run_with_it():
-    source = combined.NumericSource(judged_as("passed", toolkit="cuda12"), "recorded")
-    found = combined.numeric_verdict(NAIVE, "cuda13", "bbbb", source)
-    assert (found.status, found.reason) == ("not run", "no verdict for cuda13")

@@ -16,7 +16,7 @@ from synthetic import write_build
 from gemmrepro import operands, registry
 from gemmrepro.errors import UserError
 from gemmrepro.gates import gemm, numeric
-from gemmrepro.gates.gate import GUARD, Guarded, reference_gemm
+from gemmrepro.gates.gate import reference_gemm
 from gemmrepro.gates.gemm_cases import Case
 from gemmrepro.gates.operations import key_on
 from gemmrepro.operations import Problem, Shape
@@ -50,14 +50,6 @@ def test_c_is_poisoned_before_every_launch_and_given_where_beta_reads_it() -> No
     seen.clear()
     gemm.run_case(SESSION, look, CASE, FP64)
     assert all(np.isnan(one).all() for one in seen)
-
-
-def test_guards_keep_their_payload_and_the_arrays_place() -> None:
-    guarded = Guarded(np.arange(6, dtype=np.float32).reshape(2, 3))
-    assert (np.asarray(guarded.array) == np.arange(6).reshape(2, 3)).all() and guarded.broken() == 0
-    guarded._flat[GUARD + 6] = np.float32(np.nan)  # another NaN than the guard's
-    guarded._flat[0] = 1.0
-    assert guarded.broken() == 2
 
 
 def test_kernels_of_one_problem_share_operands_and_reference() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gemmrepro.gpu.occupancy import Multiprocessor
+from gemmrepro.gpu.loaded import Multiprocessor
 
 HOPPER = Multiprocessor(count=132, registers=65536, shared_bytes=228 * 1024, reserved_bytes=1024)
 ADA = Multiprocessor(count=128, registers=65536, shared_bytes=100 * 1024, reserved_bytes=1024)

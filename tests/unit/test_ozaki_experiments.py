@@ -217,22 +217,3 @@ def test_sums_that_are_not_exact_are_counted(measure):
     assert wrong["same sign", 11, 4096] > 0.5  # rounded to fp32 at the end, as it is here
     assert {row["tile_k"] for row in rows} == {32}
     assert max(row["bits"] for row in rows if row["k"] == 4096) > 24
-
-
-def test_every_scheme_stands_in_the_tables_and_in_the_figures():
-    """The frontier, the table and the errors hold scheme II too, at every number of moduli there is."""
-    products, accuracy = (experiments.experiment("ozaki", name) for name in ("products", "accuracy"))
-    counts = {registry.kernel(name).params["moduli"] for name in products.kernels if name.startswith("crt.")}
-    assert counts == {14, 15, 16}
-    frontier, growth = products.figures
-    drawn = {name for key in frontier.series for name in key.split(",")}
-    # A figure has eight series at most; the table holds the slower variants too.
-    assert len(frontier.series) <= 8 and drawn <= {*products.kernels, *products.libraries}
-    assert {name for name in products.kernels if name not in drawn} == {
-        *("ozaki.naive_bf16", "ozaki.naive_fp16", "ozaki.naive_fp8_e4m3"),
-        *("ozaki.fused_fp16_d9", "ozaki.fused_e4m3_d16", "ozaki.rows_bf16_d9"),
-    }
-    assert set(growth.series) <= {*products.kernels, *products.libraries}
-    for figure in accuracy.figures:
-        held = figure.categories if isinstance(figure, experiments.Dots) else figure.series
-        assert {"cublas.gemm", "cublas.gemm_emulated", "crt.fused", "crt.accurate"} <= set(held)

@@ -211,18 +211,3 @@ def test_what_the_naive_split_does_not_take_it_names():
         cpu_tile.multiply(kernel.id, np.ldexp(a, 1015), b)
     with pytest.raises(UserError, match="after 32 slices of B something is left"):
         cpu_tile.multiply(kernel.id, a, inputs.graded(400)(np.random.default_rng(1), *ODD["bf16"])[1])
-
-
-def test_records():
-    for kernel in FUSED:
-        slices = next(step.params["s"] for step in kernel.run.steps if step.entry == "split_a")
-        kept = len(pairs.select(slices, slices, kernel.compute.d))
-        assert (slices, kept) in {(7, 39), (7, 34), (7, 28), (7, 21), (7, 15), (14, 130)}
-        assert kernel.params.get("d", kernel.compute.d) == kernel.compute.d and kernel.code.entry == "product"
-    assert not any(kernel.scales for kernel in KERNELS)
-    shape = Shape(256, 128, 64)
-    for kernel in KERNELS:
-        for buffer in kernel.run.workspace.values():
-            lengths = buffer.lengths(shape)
-            assert len(buffer.multiples or lengths) == len(lengths)
-            assert all(size % step == 0 for size, step in zip(lengths, buffer.multiples, strict=False))

@@ -109,25 +109,20 @@ def test_the_recorded_outcome_is_clean_but_for_one_known_warning() -> None:
     assert all("(0 errors, " in said for said in found.values())
 
 
-def test_every_tool_was_over_every_recorded_binary() -> None:
-    for kernels in RECORDED.values():
-        for kernel, outcome in kernels.items():
-            assert all(set(judged["tools"]) == set(TOOLS) for judged in outcome["toolkits"].values()), kernel
-
-
-def test_every_gated_binary_has_a_current_outcome() -> None:
+def test_every_tool_was_over_every_gated_binary_as_it_is() -> None:
     lacking = set()
     for family in FAMILIES:
         for kernel, verdict in json.loads((H200 / family / "gates.json").read_text()).items():
             said = RECORDED[family].get(kernel, {"toolkits": {}})["toolkits"]
+            assert all(set(judged["tools"]) == set(TOOLS) for judged in said.values()), kernel
             for toolkit, judged in verdict["toolkits"].items():
-                current = said.get(toolkit, {}).get("build_key") == judged["build_key"]
-                if judged["status"] == "passed" and not current:
+                if judged["status"] == "passed" and said.get(toolkit, {}).get("build_key") != judged["build_key"]:
                     lacking.add((kernel, toolkit))
     assert not lacking, "tests/sanitizers.py: run them, report --record files what they say"
 
 
 KERNEL, KEY = "pytorch.gelu", "0123456789abcdef"
+JUDGED = {"build_key": KEY, "date": "2026-11-26", "shapes": ["1x2x3"], "tools": {"memcheck": "clean"}}
 
 
 def entry(tool: str, key: str = KEY, date: str = "2026-11-26T10:00:00Z", **other: object) -> dict[str, object]:
@@ -164,35 +159,19 @@ def test_an_outcome_is_merged_into_what_is_recorded(tmp_path: Path) -> None:
     assert others and all(after[name] == before[name] for name in others)
 
 
-def test_an_outcome_goes_to_its_own_gpus_recordings(tmp_path: Path) -> None:
+def test_an_outcome_goes_to_its_own_gpus_recordings_and_has_their_form(tmp_path: Path) -> None:
+    assert load_sanitizers(None, ["pytorch"]) == read_sanitizers(tmp_path / SANITIZERS) == {}
+    (tmp_path / SANITIZERS).write_text(
+        json.dumps({KERNEL: {"gpu": "G", "toolkits": {"cuda13": JUDGED | {"tools": {"lint": "clean"}}}}})
+    )
+    with pytest.raises(UserError, match="'lint' is not one of"):
+        read_sanitizers(tmp_path / SANITIZERS)
     shutil.copytree(H200 / "pytorch", tmp_path / "h100/pytorch")
     with pytest.raises(UserError, match=r"of NVIDIA H200, and not of .*h100; name the recordings of that GPU"):
         sanitizers.record(entry("memcheck"), tmp_path / "h100")
     (tmp_path / "h200").mkdir()
     with pytest.raises(UserError, match="has no recording of pytorch; record the family there first"):
         sanitizers.record(entry("memcheck"), tmp_path / "h200")
-
-
-JUDGED = {"build_key": KEY, "date": "2026-11-26", "shapes": ["1x2x3"], "tools": {"memcheck": "clean"}}
-
-
-def outcome(toolkit: str = "cuda13", gpu: str = "G", **other: object) -> dict[str, object]:
-    return {"gpu": gpu, "toolkits": {toolkit: JUDGED | other}}
-
-
-def test_the_form_of_recorded_outcomes_is_checked(tmp_path: Path) -> None:
-    path = tmp_path / SANITIZERS
-    path.write_text(json.dumps(document := {KERNEL: outcome(tools={"memcheck": ["found", "1 error"]})}))
-    assert read_sanitizers(path) == document
-    path.write_text(json.dumps({KERNEL: outcome(tools={"lint": "clean"})}))
-    with pytest.raises(UserError, match="'lint' is not one of"):
-        read_sanitizers(path)
-
-
-def test_a_recording_without_outcomes_has_none(tmp_path: Path) -> None:
-    assert read_sanitizers(tmp_path / SANITIZERS) == {}
-    assert load_sanitizers(None, ["pytorch"]) == {}
-    assert load_sanitizers(tmp_path, ["pytorch"]) == {}
 
 
 def test_the_page_shows_what_was_said_of_todays_binaries_alone() -> None:

@@ -1,7 +1,8 @@
-"""Loads fat binaries and launches their kernels."""
+"""Loads fat binaries and launches their kernels; and says how many blocks of a launch fit on an SM."""
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,6 @@ from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.cublas import opened, opened_lt
 from gemmrepro.gpu.device import Gpu, HeldArrays, Session
-from gemmrepro.gpu.occupancy import Occupancy, occupancy
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, LibraryStep, Step
@@ -114,6 +114,69 @@ def launch_config(launch: Launch, kernel: str) -> Any:
     if launch.early:
         options["programmatic_stream_serialization"] = True
     return LaunchConfig(grid=grid, block=launch.block, shmem_size=launch.shared_bytes, **options)
+
+
+WARP = 32
+"""Threads of a warp."""
+
+PARTITIONS = 4
+"""An SM's registers are in so many parts; a warp's are all in one (since Volta)."""
+
+REGISTER_UNIT, SHARED_UNIT = 256, 128
+"""Registers are given to a warp, and bytes of shared memory to a block, in multiples of this (since Volta)."""
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What blocks share: the registers and bytes of shared memory of an SM, of which each block costs `reserved`."""
+
+    count: int
+    registers: int
+    shared_bytes: int
+    reserved_bytes: int
+
+    def by_registers(self, registers: int, threads: int) -> int:
+        """Blocks of `threads`, of so many registers each, whose registers an SM has."""
+        each = REGISTER_UNIT * math.ceil(registers * WARP / REGISTER_UNIT)
+        warps = PARTITIONS * (self.registers // PARTITIONS // each)
+        return warps // math.ceil(threads / WARP)
+
+    def by_shared_memory(self, shared_bytes: int) -> int:
+        """Blocks whose shared memory, static and dynamic, an SM has."""
+        each = SHARED_UNIT * math.ceil((shared_bytes + self.reserved_bytes) / SHARED_UNIT)
+        return self.shared_bytes // each
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """Blocks per SM that the registers, the shared memory, and all that limits them allow; waves of the grid."""
+
+    by_registers: int
+    by_shared_memory: int
+    resident: int
+    waves: float
+
+
+def occupancy(function: Any, launch: Launch) -> Occupancy:
+    """The occupancy of a launch of `function`, a kernel of cuda.core's, on the current GPU."""
+    from cuda.core import Device
+
+    properties = Device().properties
+    sm = Multiprocessor(
+        properties.multiprocessor_count,
+        properties.max_registers_per_multiprocessor,
+        properties.max_shared_memory_per_multiprocessor,
+        properties.reserved_shared_memory_per_block,
+    )
+    threads = math.prod(launch.block)
+    held = function.attributes
+    resident = function.occupancy.max_active_blocks_per_multiprocessor(threads, launch.shared_bytes)
+    return Occupancy(
+        by_registers=sm.by_registers(held.num_regs, threads),
+        by_shared_memory=sm.by_shared_memory(held.shared_size_bytes + launch.shared_bytes),
+        resident=resident,
+        waves=math.prod(launch.grid) / (sm.count * resident),
+    )
 
 
 class Loaded:
