@@ -69,11 +69,19 @@ KINDS = ("samples", "source", "machine code", "command")
 
 def evidence(said: dict, report: Path) -> set[str]:
     """Which of KINDS one more click at most reaches, from what a click on a number shows."""
-    if "place" in said:
-        return _on_page(said["place"], report)
+    if "place" in said:  # a kernel's page has them below the number itself
+        text = _text(said["place"], report)
+        marks = {
+            "samples": 'id="samples-',
+            "source": 'id="source-',
+            "machine code": 'id="code-',
+            "command": "snakemake",
+        }
+        return {kind for kind, mark in marks.items() if mark in text}
     found = {"command"} if COMMAND.search(said["command"]) else set()
     for name, link in said["links"]:
-        if not _exists(link, report):
+        fragment = link.partition("#")[2]
+        if not _text(link, report) or (fragment and ".html" in link and f'id="{fragment}"' not in _text(link, report)):
             return set()
         if re.match("Samples|Row|Numbers|All rows", name) or "#row-" in link:
             found.add("samples")
@@ -81,29 +89,14 @@ def evidence(said: dict, report: Path) -> set[str]:
             found.add("source")
         if name.startswith("Machine code"):
             found.add("machine code")
-        if "launched" in name:  # a library: its source and machine code are not ours to show
-            found |= {"source", "machine code"}
-        if "/kernels/" in link and "#row-" in link:  # a kernel's page has all of them
+        # A kernel's page has all of them; a library's source and machine code are not ours to show.
+        if "launched" in name or ("/kernels/" in link and "#row-" in link):
             found |= {"source", "machine code"}
     return found | ({"machine code"} if "of a library" in said["words"] else set())
 
 
-def _exists(link: str, report: Path) -> bool:
-    place, _, fragment = link.partition("#")
-    path = Path(re.sub("^file://", "", place))
-    if not path.is_file() or not path.is_relative_to(report):
-        return False
-    return not fragment or path.suffix != ".html" or f'id="{fragment}"' in path.read_text()
-
-
-def _on_page(place: str, report: Path) -> set[str]:
-    """What a kernel's page has below the number itself."""
-    path = Path(re.sub("^file://|#.*", "", place))
-    text = path.read_text() if path.is_file() and path.is_relative_to(report) else ""
-    has = {
-        "samples": 'id="samples-' in text,
-        "source": 'id="source-' in text,
-        "machine code": 'id="code-' in text,
-        "command": "snakemake" in text,
-    }
-    return {kind for kind in KINDS if has[kind]}
+def _text(link: str, report: Path) -> str:
+    """What a file of the report holds; nothing where the link leads elsewhere."""
+    path = Path(re.sub("^file://|#.*", "", link))
+    held = path.is_file() and path.is_relative_to(report)
+    return path.read_text(errors="replace") if held else ""

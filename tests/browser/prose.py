@@ -43,18 +43,3 @@ def per_hundred_words(texts: list[str]) -> float:
     """Numbers per 100 words; sizes and names such as L7, sm_90 and bf16 are words."""
     count = sum(words(text) for text in texts)
     return 100 * sum(len(NUMBER.findall(text)) for text in texts) / max(count, 1)
-
-
-EMPTY = (
-    r"\u00d7 1\.0+\b(?!\d)",
-    r"\b1\.0+ times (?:as (?:fast|long)|the )",
-    r"\bat most 100 ?%",
-    r"\bfrom ([\d.,]+(?: \S+)?) to \1(?![\d.])",
-    r"\ba factor of 1\.0+\b",
-)
-"""What no generated sentence may say: that nothing changed, as if it had."""
-
-
-def said_in_vain(page: Path) -> list[str]:
-    text = _text(re.sub(r"<(style|script|pre|svg)\b.*?</\1>", " ", page.read_text(), flags=re.S))
-    return [found[0] for pattern in EMPTY for found in re.finditer(pattern, text)]

@@ -37,17 +37,9 @@ def violations(page, axe: str) -> list[str]:
     return page.execute_async_script(AUDIT, RULES, ROWS)
 
 
+@pytest.mark.parametrize(("scheme", "width"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_axe_finds_no_violation(page, report, axe, kind):
-    opened(page, kinds(report)[kind])
-    assert violations(page, axe) == []
-
-
-# Colours and widths follow from one style sheet, so one report will do.
-@pytest.mark.parametrize("report", ["synthetic"], indirect=True)
-@pytest.mark.parametrize(("scheme", "width"), [("dark", DESKTOP), ("light", PHONE)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_nor_in_the_dark_or_on_a_phone(page, report, axe, kind, scheme, width):
+def test_axe_finds_no_violation(page, report, axe, kind, scheme, width):
     size(page, width)
     theme(page, scheme)
     opened(page, kinds(report)[kind])

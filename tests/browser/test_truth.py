@@ -10,13 +10,11 @@ from html import unescape
 from pathlib import Path
 
 import numbers_shown
-import pandas as pd
 import prose
 from pages import opened, waited
 from support import ROOT, alone
 
 from gemmrepro import registry
-from gemmrepro.measure.rows import BEYOND, ENOUGH
 
 
 def with_numbers(report: Path) -> list[Path]:
@@ -59,75 +57,6 @@ def test_a_computed_number_says_how(page, report):
     rows = page.execute_script("return [...document.querySelectorAll('dialog .operands a')].map((a) => a.href)")
     assert rows
     assert all(f'id="{link.partition("#")[2]}"' in Path(link[7:].partition("#")[0]).read_text() for link in rows)
-
-
-def limits(report: Path) -> list[str]:
-    section = (report / "index.html").read_text().split('<section id="limits"', 1)[1].split("</section>")[0]
-    return [unescape(re.sub("<[^<>]+>", "", each)) for each in re.findall("<li>(.*?)</li>", section, re.S)]
-
-
-def tables(report: Path, name: str) -> dict[str, pd.DataFrame]:
-    """A table of each family that the report holds."""
-    return {path.parent.name: pd.read_csv(path) for path in sorted((report / "data").glob(f"*/{name}"))}
-
-
-def test_limits_hold_of_the_data(report):
-    """T1: a family that is said to lack something lacks it in the report's own files."""
-    said, rows, counters = limits(report), tables(report, "summary.csv"), tables(report, "counters.csv")
-    assert said
-
-    def families(words: str) -> list[str]:
-        sentences = [each for each in said if words in each]
-        return [name for name in rows if any(re.search(rf"\b{name}\b", each.split(":")[0]) for each in sentences)]
-
-    assert all(counters[name].empty for name in families("no hardware counters were recorded"))
-    for cache, other in (("warm", "cold"), ("cold", "warm")):
-        assert all(not (rows[name]["cache"] == other).any() for name in families(f"timed with a {cache} cache only"))
-    for toolkit in ("cuda12", "cuda13"):
-        assert all(set(rows[name]["toolkit"]) <= {toolkit, "library"} for name in families(f"by {toolkit} only"))
-
-
-def test_no_interval_from_too_few_samples_or_above_a_ceiling(report):
-    """On the pages of kernels and baselines, where every row is."""
-    ceilings = tables(report, "summary.csv").get("ceilings")
-    loops = {} if ceilings is None else ceilings.groupby("dtype")["tflops"].max().to_dict()
-    sixteen = [loops[dtype] for dtype in ("fp16", "bf16") if loops.get(dtype)]
-    loops |= dict.fromkeys(("fp16", "bf16"), max(sixteen)) if sixteen else {}
-    row = re.compile(r'<tr data-row="row-[^"]*".*?</tr>', re.S)
-    checked = 0
-    for path in sorted((report / "families").glob("*-rows.html")):
-        text = path.read_text()
-        headings = re.findall(r"<th scope=\"col\"[^>]*>(.*?)</th>", text)
-        samples, rate = headings.index("Samples"), headings.index("TFLOP/s")
-        kinds = [headings.index("Type")] if "Type" in headings else []
-        for markup in row.findall(text):
-            cells = re.findall(r"<t[hd][ >].*?</t[hd]>", markup, re.S)
-            checked += 1
-            if int(re.sub("<[^<>]+>|,", "", cells[samples])) < ENOUGH:
-                assert 'class="ci"' not in markup, markup
-            ends = re.search(r"\[([\d.,e+]+), ([\d.,e+]+)\]", cells[rate])
-            dtype = re.sub("<[^<>]+>", "", cells[kinds[0]]) if kinds else ""
-            if ends and dtype in loops and loops[dtype] > 0:
-                assert float(ends[2].replace(",", "")) <= BEYOND * loops[dtype] * 1.001, markup
-    assert checked > 0
-
-
-def test_no_baseline_stands_beside_kernels_with_a_throughput_of_another_moment(report):
-    """A table of kernels links to no row of a baseline, and states its throughput as it was beside them."""
-    for path in sorted((report / "families").glob("*.html")):
-        text = path.read_text()
-        for table in re.findall(r"<table\b.*?</table>", text, re.S):
-            if "data-figure" in table or "Published" not in text:
-                continue
-            heads = re.findall(r'<th scope="row">.*?baselines/([^"]+)\.html.*?</tr>', table, re.S)
-            rows = [each for each in re.findall(r"<tr.*?</tr>", table, re.S) if "baselines/" in each.split("</th>")[0]]
-            assert all("#row-" not in each.split("</th>", 1)[1] or "error of" in each for each in rows), heads
-
-
-def test_generated_sentences_say_something(report):
-    """T2."""
-    vain = {path.name: found for path in sorted(report.rglob("*.html")) if (found := prose.said_in_vain(path))}
-    assert vain == {}
 
 
 def test_the_paper_and_its_pages_read_easily(report):

@@ -68,8 +68,12 @@ def stand_in(monkeypatch, folder: Path) -> Path:
         for path in paths.KERNELS_DIR.glob(f"*/{name}"):
             if (kernels / path.parent.name).is_dir():
                 shutil.copy(path, kernels / path.parent.name)
-    if not (kernels / "chips.yaml").is_file():
-        shutil.copy(paths.KERNELS_DIR / "chips.yaml", kernels)
+    for name in ("chips.yaml", "references.yaml"):
+        if not (kernels / name).is_file():
+            shutil.copy(paths.KERNELS_DIR / name, kernels)
+    # The articles' claims are about kernels that the stand-ins lack.
+    shutil.copytree(paths.ARTICLES_DIR, folder / "articles", ignore=shutil.ignore_patterns("claims.yaml"))
+    monkeypatch.setattr(paths, "ARTICLES_DIR", folder / "articles")
     monkeypatch.setattr(paths, "KERNELS_DIR", kernels)
     return kernels
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
@@ -144,3 +145,22 @@ def test_a_claim_rests_on_the_authors_program_on_the_same_idea_or_on_ours(folder
     assert mapping_problems("ladder") == [
         "articles/ladder/map.yaml, key 'systems.L9 nothing': numbers.csv has no such system"
     ]
+
+
+def test_a_table_is_one_entry():
+    table = {
+        "id": "x.{n}.{type}",
+        "each": {"n": [1, 2], "type": ["a", "b"]},
+        "statement": "At {n}: {value}.",
+        "at": [{"n": "{n}"}],
+    }
+    found = articles.expanded([table, {"id": "y"}])
+    assert [each["id"] for each in found] == ["x.1.a", "x.1.b", "x.2.a", "x.2.b", "y"]
+    assert found[2] == {"id": "x.2.a", "statement": "At 2: {value}.", "at": [{"n": 2}]}
+
+
+@pytest.mark.parametrize("each", [[1], {}, {"n": 1}, {"n": []}, {"m": [1]}])
+def test_a_table_that_names_no_values_is_refused(tmp_path, each):
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump({"claims": [{"id": "x.{n}", "each": each}]}))
+    with pytest.raises(UserError, match=r"claims.yaml: claim 'x.\{n\}', key 'each': give lists of values by name"):
+        claims.load_file(tmp_path / "claims.yaml", "ladder")

@@ -36,10 +36,10 @@ class Fault:
 
     where: str
     says: str
-    family: str = "ladder"
+    find: str
+    replace: str
     file: str = "family.py"
-    find: str = ""
-    replace: str = ""
+    family: str = "ladder"
 
     def plant(self, kernels: Path) -> None:
         path = kernels / self.family / self.file
@@ -55,174 +55,130 @@ FAULTS = {
     "number of no row": Fault(
         "kernels/ladder/findings.md, line 1",
         "no row with kernel ladder.six",
-        file="findings.md",
-        replace="{ratio ladder.six 64}",
+        "",
+        "{ratio ladder.six 64}",
+        "findings.md",
     ),
-    "no such source": Fault("ladder.smem", "no source kernels/ladder/3_sme.cu", find="3_smem.cu", replace="3_sme.cu"),
-    "entry not defined": Fault("ladder.smem", "defines no entry point", find='Code("smem"', replace='Code("shared"'),
-    "entry without extern C": Fault(
-        "ladder.smem", "defines no entry point", file="3_smem.cu", find='extern "C" ', replace=""
-    ),
-    "host code": Fault(
-        "ladder.naive", "host code", file="1_naive.cu", find="\n#ifndef", replace="\nint main();\n#ifndef"
-    ),
+    "no such source": Fault("ladder.smem", "no source kernels/ladder/3_sme.cu", "3_smem.cu", "3_sme.cu"),
+    "entry not defined": Fault("ladder.smem", "defines no entry point", 'Code("smem"', 'Code("shared"'),
+    "entry without extern C": Fault("ladder.smem", "defines no entry point", 'extern "C" ', "", "3_smem.cu"),
+    "host code": Fault("ladder.naive", "host code", "\n#ifndef", "\nint main();\n#ifndef", "1_naive.cu"),
     "another constant": Fault(
         "ladder.blocktile_2d",
         "says bk = 16; in 5_blocktile_2d.cu it is 8",
-        find='params={"bm": 128, "bn": 128, "bk": 8',
-        replace='params={"bm": 128, "bn": 128, "bk": 16',
+        'params={"bm": 128, "bn": 128, "bk": 8',
+        'params={"bm": 128, "bn": 128, "bk": 16',
     ),
-    "constant nowhere": Fault(
-        "ladder.async_copy", "has no constant BM", file="7.1_async_copy.cu", find="BM = ", replace="ROWS = "
-    ),
+    "constant nowhere": Fault("ladder.async_copy", "has no constant BM", "BM = ", "ROWS = ", "7.1_async_copy.cu"),
     "other launch bounds": Fault(
-        "ladder.coalesced",
-        "launched with \\[512\\]",
-        find="launch=_tiles_by_rows(32, 32)",
-        replace="launch=_tiles_by_rows(32, 16)",
+        "ladder.coalesced", "launched with \\[512\\]", "launch=_tiles_by_rows(32, 32)", "launch=_tiles_by_rows(32, 16)"
     ),
     "too many threads": Fault(
-        "ladder.coalesced", "2048 threads per block", find="_tiles_by_rows(32, 32)", replace="_tiles_by_rows(32, 64)"
+        "ladder.coalesced", "2048 threads per block", "_tiles_by_rows(32, 32)", "_tiles_by_rows(32, 64)"
     ),
     "output not covered": Fault(
         "ladder.smem",
         "tiles of 32 x 32",
-        find='bk": 32, "tile": 32, "unroll": 32}),\n        launch=_tiles_by_rows(32, 32)',
-        replace='bk": 32, "tile": 32, "unroll": 32}),\n        launch=_tiles_by_rows(64, 64)',
+        'bk": 32, "tile": 32, "unroll": 32}),\n        launch=_tiles_by_rows(32, 32)',
+        'bk": 32, "tile": 32, "unroll": 32}),\n        launch=_tiles_by_rows(64, 64)',
     ),
     "header not listed": Fault(
         "ladder.tma",
         "includes common/mbarrier.cuh, which Code.headers lacks",
-        find='headers=("common/mbarrier.cuh", "common/tma.cuh")',
-        replace='headers=("common/tma.cuh",)',
+        'headers=("common/mbarrier.cuh", "common/tma.cuh")',
+        'headers=("common/tma.cuh",)',
     ),
     "header not included": Fault(
-        "ladder.tma",
-        "does not include common/mma.cuh",
-        find='headers=("common/mb',
-        replace='headers=("common/mma.cuh", "common/mb',
+        "ladder.tma", "does not include common/mma.cuh", 'headers=("common/mb', 'headers=("common/mma.cuh", "common/mb'
     ),
-    "opcode no expression": Fault(
-        "ladder.vector_add", "no valid regular expression", find=r'r"FADD(\..*)?"', replace='r"FADD("'
-    ),
-    "opcode without a reason": Fault("ladder.vector_add", "without a reason", find='"the addition"', replace='""'),
+    "opcode no expression": Fault("ladder.vector_add", "no valid regular expression", 'r"FADD(\\..*)?"', 'r"FADD("'),
+    "opcode without a reason": Fault("ladder.vector_add", "without a reason", '"the addition"', '""'),
     "opcode count impossible": Fault(
-        "ladder.vector_add", "between 1 and 0 times", find='"the addition"', replace='"the addition", most=0'
+        "ladder.vector_add", "between 1 and 0 times", '"the addition"', '"the addition", most=0'
     ),
     "nothing expected": Fault(
-        "ladder.async_copy", "expects nothing", find="promises=Promises(expects=_RING)", replace="promises=Promises()"
+        "ladder.async_copy", "expects nothing", "promises=Promises(expects=_RING)", "promises=Promises()"
     ),
-    "unknown argument": Fault(
-        "ladder.tma", "the argument x;", find='"alpha", "a", "map:b"', replace='"alpha", "x", "map:b"'
-    ),
-    "unknown swizzle": Fault("ladder.tma", "swizzle of b is 48", find="swizzle=0", replace="swizzle=48"),
-    "box wider than its swizzle": Fault(
-        "ladder.tma", "wider than its swizzle", find="swizzle=0", replace="swizzle=128"
-    ),
-    "own gate shape refused": Fault("ladder.cut", "refuses 2304x3072x401", find="3072, 416)", replace="3072, 401)"),
+    "unknown argument": Fault("ladder.tma", "the argument x;", '"alpha", "a", "map:b"', '"alpha", "x", "map:b"'),
+    "unknown swizzle": Fault("ladder.tma", "swizzle of b is 48", "swizzle=0", "swizzle=48"),
+    "box wider than its swizzle": Fault("ladder.tma", "wider than its swizzle", "swizzle=0", "swizzle=128"),
+    "own gate shape refused": Fault("ladder.cut", "refuses 2304x3072x401", "3072, 416)", "3072, 401)"),
     "multiple of one": Fault(
-        "ladder.blocktile_1d",
-        "M must be a multiple of 1",
-        find='{"m": 64, "n": 64, "k": 8}',
-        replace='{"m": 1, "n": 64, "k": 8}',
+        "ladder.blocktile_1d", "M must be a multiple of 1", '{"m": 64, "n": 64, "k": 8}', '{"m": 1, "n": 64, "k": 8}'
     ),
     "unknown axis": Fault(
-        "kernels/ladder/family.py",
-        "ladder.blocktile_1d: Accepts names the axis x;",
-        find='{"m": 64, "n"',
-        replace='{"x": 64, "n"',
+        "kernels/ladder/family.py", "ladder.blocktile_1d: Accepts names the axis x;", '{"m": 64, "n"', '{"x": 64, "n"'
     ),
-    "unknown counter": Fault("ladder.coalesced", "lts__t_byte,", find='"lts__t_bytes.sum"', replace='"lts__t_byte"'),
+    "unknown counter": Fault("ladder.coalesced", "lts__t_byte,", '"lts__t_bytes.sum"', '"lts__t_byte"'),
     "unknown baseline": Fault(
-        "ladder.naive", "no baseline 'cublas.segmm'", find='Timing("cublas.sgemm")', replace='Timing("cublas.segmm")'
+        "ladder.naive", "no baseline 'cublas.segmm'", 'Timing("cublas.sgemm")', 'Timing("cublas.segmm")'
     ),
     "baseline forgotten": Fault(
-        "kernels/ladder/family.py",
-        "ladder.naive: it states no baseline",
-        find='Timing("cublas.sgemm")',
-        replace="Timing()",
+        "kernels/ladder/family.py", "ladder.naive: it states no baseline", 'Timing("cublas.sgemm")', "Timing()"
     ),
-    "unknown system": Fault("ladder.smem", "no system 'L3 sme'", find='"L3 smem"', replace='"L3 sme"'),
+    "unknown system": Fault("ladder.smem", "no system 'L3 sme'", '"L3 smem"', '"L3 sme"'),
     "unknown article": Fault(
-        "ladder.vector_add",
-        "no article 'stairs'",
-        find='story=Story(article="ladder"',
-        replace='story=Story(article="stairs"',
+        "ladder.vector_add", "no article 'stairs'", 'story=Story(article="ladder"', 'story=Story(article="stairs"'
     ),
     "gain over nothing": Fault(
-        "ladder.cut",
-        "'ladder.pined', which is no other",
-        find="evidence=(_ISSUED, _TIME)",
-        replace='gain_over="ladder.pined"',
+        "ladder.cut", "'ladder.pined', which is no other", "evidence=(_ISSUED, _TIME)", 'gain_over="ladder.pined"'
     ),
     "no idea": Fault(
         "ladder.smem",
         "Story.idea is empty",
-        find='idea="Tiles of A and B in shared memory: each global load serves 32 threads."',
-        replace='idea=""',
+        'idea="Tiles of A and B in shared memory: each global load serves 32 threads."',
+        'idea=""',
     ),
-    "a rung twice": Fault(
-        "ladder.smem", "rung L2 is that of 2_coalesced.cu too", find='rung="L3"', replace='rung="L2"'
-    ),
-    "rungs out of order": Fault("ladder.blocktile_1d", "L4 follows L40", find='rung="L3"', replace='rung="L40"'),
-    "an id twice": Fault(
-        "ladder.coalesced", "2 records have this id", find='id="ladder.smem"', replace='id="ladder.coalesced"'
-    ),
-    "id of another family": Fault(
-        "stairs.cut", "must begin with 'ladder.'", find='id="ladder.cut"', replace='id="stairs.cut"'
-    ),
-    "label twice": Fault(
-        "ladder.smem", "its label, 'L2 coalesced', is that of", find='"L3 smem"', replace='"L2 coalesced"'
-    ),
+    "a rung twice": Fault("ladder.smem", "rung L2 is that of 2_coalesced.cu too", 'rung="L3"', 'rung="L2"'),
+    "rungs out of order": Fault("ladder.blocktile_1d", "L4 follows L40", 'rung="L3"', 'rung="L40"'),
+    "an id twice": Fault("ladder.coalesced", "2 records have this id", 'id="ladder.smem"', 'id="ladder.coalesced"'),
+    "id of another family": Fault("stairs.cut", "must begin with 'ladder.'", 'id="ladder.cut"', 'id="stairs.cut"'),
+    "label twice": Fault("ladder.smem", "its label, 'L2 coalesced', is that of", '"L3 smem"', '"L2 coalesced"'),
     "label too long": Fault(
         "ladder.a_kernel_with_a_name_that_no_figure_has_room_for",
         "longer than 40 characters",
-        find='id="ladder.spread"',
-        replace='id="ladder.a_kernel_with_a_name_that_no_figure_has_room_for"',
+        'id="ladder.spread"',
+        'id="ladder.a_kernel_with_a_name_that_no_figure_has_room_for"',
     ),
-    "unknown figure": Fault("kernels/ladder/family.py", "names pie", find='figures=("ratio"', replace='figures=("pie"'),
+    "unknown figure": Fault("kernels/ladder/family.py", "names pie", 'figures=("ratio"', 'figures=("pie"'),
     "family of another name": Fault(
-        "kernels/ladder/family.py", "FAMILY.name is 'stairs'", find='name="ladder"', replace='name="stairs"'
+        "kernels/ladder/family.py", "FAMILY.name is 'stairs'", 'name="ladder"', 'name="stairs"'
     ),
     "private module imported": Fault(
         "kernels/ladder/family.py, line",
         "imports gemmrepro.build.stage, which is no part",
-        find="from gemmrepro.operations import Shape",
-        replace="from gemmrepro.build.stage import main\nfrom gemmrepro.operations import Shape",
+        "from gemmrepro.operations import Shape",
+        "from gemmrepro.build.stage import main\nfrom gemmrepro.operations import Shape",
     ),
-    "syntax error": Fault(
-        "kernels/ladder/family.py", "fails with SyntaxError", find="FAMILY = ", replace="FAMILY == = "
-    ),
-    "source of no record": Fault(
-        "kernels/ladder/9_new.cu", "no record and no experiment", file="9_new.cu", replace="// new\n"
-    ),
+    "syntax error": Fault("kernels/ladder/family.py", "fails with SyntaxError", "FAMILY = ", "FAMILY == = "),
+    "source of no record": Fault("kernels/ladder/9_new.cu", "no record and no experiment", "", "// new\n", "9_new.cu"),
     "claim on an unknown kernel": Fault(
-        "articles", "ladder.smeme", file="../articles/ladder/claims.yaml", find="ladder.smem", replace="ladder.smeme"
+        "articles", "ladder.smeme", "ladder.smem", "ladder.smeme", "../articles/ladder/claims.yaml"
     ),
     "claim of an unknown metric": Fault(
-        "articles", "metric", file="../articles/ladder/claims.yaml", find="metric: ", replace="metric: un"
+        "articles", "metric", "metric: ", "metric: un", "../articles/ladder/claims.yaml"
     ),
     "tile function without a constant": Fault(
-        "cutile.matmul_fp16", "takes the constants", "cutile", "1_matmul.py", "GROUP: Constant)", "ROWS: Constant)"
+        "cutile.matmul_fp16", "takes the constants", "GROUP: Constant)", "ROWS: Constant)", "1_matmul.py", "cutile"
     ),
     "tile function of another name": Fault(
         "cutile.matmul_fp16",
         "defines no kernel matmul; it has matrix",
-        "cutile",
-        "1_matmul.py",
         "def matmul(",
         "def matrix(",
+        "1_matmul.py",
+        "cutile",
     ),
     "DSL constant": Fault(
-        "cute.dsl_three_stages", "says stages = 3", "cute", "dsl_three_stages.py", "STAGES = 3", "STAGES = 4"
+        "cute.dsl_three_stages", "says stages = 3", "STAGES = 3", "STAGES = 4", "dsl_three_stages.py", "cute"
     ),
     "experiment on an unknown kernel": Fault(
         "kernels/ada/experiments.py, accumulation",
         "ada.accumulate_insid, which no family",
-        "ada",
-        "experiments.py",
         '"ada.accumulate_inside"',
         '"ada.accumulate_insid"',
+        "experiments.py",
+        "ada",
     ),
 }
 

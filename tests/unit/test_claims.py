@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import json
 import re
 from dataclasses import replace
@@ -26,10 +27,11 @@ from gemmrepro.registry import family as family_of
 from gemmrepro.registry import family_names
 
 FILES = sorted(ARTICLES_DIR.glob("*/claims.yaml"))
+every_claim = functools.cache(claims.load)
 
 
 def test_every_published_row_of_every_article_is_claimed():
-    loaded = [claim for path in FILES for claim in claims.load_file(path, path.parent.name)]
+    loaded = list(every_claim())
     assert {claim.article for claim in loaded} == {path.parent.name for path in FILES}
     assert {name for name in family_names() if family_of(name).article} <= {claim.family for claim in loaded}
     assert loaded and claims.uncovered(loaded) == []
@@ -46,7 +48,7 @@ WITHDRAWN = """
 
 def test_a_correction_says_no_more_than_its_source():
     """An absolute word stands in the quotation marks of a word of the source, or nowhere."""
-    every = {claim.id: claim for claim in claims.load()}
+    every = {claim.id: claim for claim in every_claim()}
     corrected = {name: claim for name, claim in every.items() if claim.correction}
     assert corrected and not corrected.keys() & set(WITHDRAWN)
     for name, claim in corrected.items():
@@ -192,8 +194,7 @@ def test_every_word_of_the_vocabulary_is_one_metric_with_a_rule():
     assert [word for word, _ in metric_rules()] == list(METRICS)
     for word, rule in metric_rules():
         assert METRICS[word].word == word and rule[0].isupper() and rule.endswith("."), word
-    used = {claim.metric for path in FILES for claim in claims.load_file(path, path.parent.name)}
-    assert used <= set(METRICS)
+    assert {claim.metric for claim in every_claim()} <= set(METRICS)
 
 
 def test_the_schema_documents_the_vocabulary_and_names_each_metrics_claims():
@@ -242,7 +243,7 @@ def test_a_word_that_is_no_metric_is_refused_with_those_that_are(tmp_path):
     ],
 )
 def test_a_metric_checks_what_no_schema_can(word, change, words):
-    claim = next(claim for claim in claims.load() if claim.metric == word)
+    claim = next(claim for claim in every_claim() if claim.metric == word)
     assert METRICS[word].check(claim) == []
     changed = replace(claim, compute={**claim.compute, **change})
     assert words in " ".join(f"{problem.key}: {problem.message}" for problem in METRICS[word].check(changed))
@@ -272,7 +273,7 @@ def test_a_row_left_out_was_steady_nowhere_and_no_claim_is_about_its_family():
     takes = (each for gpu in (ROOT / "reports/recorded").iterdir() for each in regime_files.takes(gpu, "crt"))
     ready = [row["ready"] for each in takes for row in regime_rows(each) if row_of(row) in UNSTEADY]
     assert len(ready) > 1 and set(ready) == {"0"}
-    assert not any(claim.family == "crt" for claim in claims.load())
+    assert not any(claim.family == "crt" for claim in every_claim())
 
 
 def between_recorded_cards() -> dict[str, list[float]]:
@@ -313,7 +314,7 @@ def test_a_tolerance_is_wider_than_cards_of_one_model_differ():
     """
     spread = between_recorded_cards()
     assert all(spread.values()), "no family was recorded on two cards"
-    compared = [claim for claim in claims.load() if of_times(claim)]
+    compared = [claim for claim in every_claim() if of_times(claim)]
     assert len(compared) > 100
     limit = {claim.id: max(spread[claim.regime if claim.regime in REGIMES else SUSTAINED]) for claim in compared}
     assert {claim.id: claim.tolerance for claim in compared if claim.tolerance <= limit[claim.id]} == {}

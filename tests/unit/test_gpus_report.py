@@ -14,7 +14,7 @@ from test_report import Page, call, verdicts
 
 from gemmrepro.measure.columns import REGIME_POINT
 from gemmrepro.measure.rows import Regimes, load
-from gemmrepro.paper.claims import VerdictsView, read_verdicts
+from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
 from gemmrepro.paper.gpus import Gpu, level, read_others, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.text import MARKS, View, number
@@ -80,7 +80,7 @@ def test_what_one_gpu_did_not_measure_is_no_difference(two):
     here = line.on[0]
 
     def differs(verdict: str) -> bool:
-        claims = here, replace(here, verdict=verdict)
+        claims = here, ClaimView(**vars(here) | {"verdict": verdict})
         mine, other = (Gpu("", {}, VerdictsView((claim,), "", "live", {})) for claim in claims)
         return side_by_side(mine, [other], {}).claims[0].differs
 

@@ -51,12 +51,6 @@ def test_an_inserted_rung_moves_no_comparison_of_its_neighbours(request: pytest.
     assert compared_with() == as_it_was | {"ladder.planted_rung": "ladder.coalesced"}
 
 
-@pytest.mark.usefixtures("with_inserted_rung")
-def test_evidence_of_a_record_is_what_the_registry_hands_out() -> None:
-    evidence = registry.kernel("ladder.planted_rung").story.evidence
-    assert evidence == ("smsp__inst_executed.sum", "smsp__issue_active.avg.pct_of_peak_sustained_active")
-
-
 @pytest.mark.parametrize(
     ("kernel_id", "other"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from gemmrepro.judge.calculation import Inputs, calculation
@@ -12,28 +11,6 @@ from gemmrepro.judge.calculation import Inputs, calculation
 
 def calculated(family, name, codes=(), **options):
     return calculation(family, name)(Inputs(codes=codes, options=options)).value
-
-
-def merged(partials: np.ndarray, threads: int) -> np.ndarray:
-    """The article's merge, thread by thread; partials: [blocks, bins]."""
-    blocks, bins = partials.shape
-    flat, found = partials.ravel(), []
-    for block in range(bins):
-        sums = [sum(int(flat[block + i * threads]) for i in range(t, blocks, threads)) for t in range(threads)]
-        stride = threads // 2
-        while stride:
-            for t in range(stride):
-                sums[t] += sums[t + stride]
-            stride //= 2
-        found.append(sums[0])
-    return np.array(found)
-
-
-@pytest.mark.parametrize(("bins", "right"), [(8, True), (12, False), (16, True)])
-def test_the_printed_merge_is_right_for_powers_of_two_alone(bins, right):
-    partials = np.random.default_rng(1).integers(1, 1000, (40, bins))
-    assert (merged(partials, bins) == partials.sum(axis=0)).all() == right
-    assert not (merged(np.pad(partials, ((0, 40), (0, 0))), bins // 2)[:bins] == partials.sum(axis=0)).all()
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ def test_inputs_of_every_law_are_within_the_type(dtype):
 
 
 @pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("k", [16, 144, 2032])
+@pytest.mark.parametrize("k", [16, 2032])
 def test_a_lost_or_doubled_product_is_seen_in_every_type(dtype, k):
     case = gemm_cases.Case(Shape(64, 64, k), 1.0, 0.0, gemm_cases.EXACT_INPUTS[dtype], 2)
     a, b = stored(case, dtype)

@@ -18,13 +18,7 @@ CUDA = """// Level H2.
 
 def test_the_paragraph_ends_with_the_next_label():
     assert prediction(CUDA) == "half of the loads, 1.5 times as fast."
-
-
-def test_a_docstring_is_read_as_a_comment_is():
     assert prediction('"""A kernel.\n\nExpected:   near\n            cuBLAS.\n"""\nimport x\n') == "near cuBLAS."
-
-
-def test_a_source_without_one_says_nothing():
     assert prediction("// Level L1.\n\n__global__ void f() {}\n") == ""
 
 

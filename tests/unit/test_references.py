@@ -23,8 +23,14 @@ def test_every_article_has_a_reference():
     assert of_text["cute"].note == "The second of two parts. Read in a Korean translation."
 
 
-def test_numbers_count_from_one():
+def test_references_are_numbered_and_lead_to_https_addresses():
     assert [each.number for each in references()] == list(range(1, len(references()) + 1))
+    for each in references():
+        for address in [each.url, *(part["url"] for part in each.parts)]:
+            assert address is None or address.startswith("https://")
+    by = {each.id: each.by for each in references()}
+    assert (by["ladder"], by["boehm"]) == ("", "Simon Boehm")
+    assert by["ootomo"] == "Hiroyuki Ootomo, Katsuhisa Ozaki and Rio Yokota"
 
 
 def test_citations_lead_to_references():
@@ -38,19 +44,6 @@ def test_citations_lead_to_references():
     }
     assert cited and cited <= known
     assert known - cited <= {each.id for each in references() if each.articles}
-
-
-def test_only_https_addresses():
-    for each in references():
-        for address in [each.url, *(part["url"] for part in each.parts)]:
-            assert address is None or address.startswith("https://")
-
-
-def test_authors():
-    by = {each.id: each.by for each in references()}
-    assert by["ladder"] == ""
-    assert by["boehm"] == "Simon Boehm"
-    assert by["ootomo"] == "Hiroyuki Ootomo, Katsuhisa Ozaki and Rio Yokota"
 
 
 @pytest.mark.parametrize(

@@ -41,42 +41,24 @@ def test_a_quiet_point_stops_as_soon_as_its_interval_is_narrow():
 
 def test_a_noisy_point_stops_when_its_seconds_are_spent():
     machine = Machine(0.01, 0.2)
-    burst = machine.collect()
-    assert not burst.settled(PLAN.interval)
+    assert not machine.collect().settled(PLAN.interval)
     assert PLAN.seconds <= machine.now + 0.011 <= PLAN.seconds + 0.06
 
 
-def test_a_clock_that_stands_still_ends_at_the_most():
-    """Launches may be quicker than the host's clock ticks."""
-    assert len(Machine(0.0, 0.5).collect().times) == PLAN.most
-
-
-def test_never_more_than_the_most():
-    machine = Machine(1e-6, 0.5)
-    assert len(machine.collect().times) == PLAN.most
-
-
-def test_at_least_the_least_even_where_it_takes_longer_than_the_seconds():
-    machine = Machine(0.3, 0.0)
-    assert len(machine.collect().times) == 3
-
-
-def test_one_pair_where_a_single_one_takes_longer_than_the_seconds():
-    machine = Machine(2.2, 0.0)
-    assert machine.collect().times and machine.calls == [1]
-
-
-def test_pairs_that_cost_just_the_seconds_are_taken_as_often_as_the_least():
-    machine = Machine(2.0, 0.0)
-    assert len(machine.collect(Plan(interval=0.01, seconds=2.0, least=3, most=200)).times) == 3
-
-
-def test_no_further_pair_where_the_seconds_left_are_fewer_than_it_costs():
-    """Five pairs of a second leave half a second of 5.5; two of a second leave a third one of 3."""
-    noisy = Machine(1.0, 0.2)
-    assert len(noisy.collect(Plan(interval=1e-9, seconds=5.5, least=5, most=200)).times) == 5
-    noisy = Machine(1.0, 0.2)
-    assert len(noisy.collect(Plan(interval=1e-9, seconds=3.0, least=2, most=200)).times) == 3
+@pytest.mark.parametrize(
+    ("seconds_of_a_pair", "noise", "plan", "pairs"),
+    [
+        (0.0, 0.5, PLAN, 200),  # launches may be quicker than the host's clock ticks
+        (1e-6, 0.5, PLAN, 200),
+        (0.3, 0.0, PLAN, 3),  # the least, even where it takes longer than the seconds
+        (2.2, 0.0, PLAN, 1),  # one, where a single one takes longer
+        (2.0, 0.0, Plan(interval=0.01, seconds=2.0, least=3, most=200), 3),
+        (1.0, 0.2, Plan(interval=1e-9, seconds=5.5, least=5, most=200), 5),  # half a second is left
+        (1.0, 0.2, Plan(interval=1e-9, seconds=3.0, least=2, most=200), 3),
+    ],
+)
+def test_pairs_are_as_many_as_the_seconds_and_the_plan_allow(seconds_of_a_pair, noise, plan, pairs):
+    assert len(Machine(seconds_of_a_pair, noise).collect(plan).times) == pairs
 
 
 def test_times_and_baseline_stay_paired():
@@ -93,12 +75,8 @@ def test_a_noisy_baseline_keeps_the_round_going():
     noisy = timing.Burst()
     noisy.add([(time_us, 50.0 + 20 * (index % 2)) for index, time_us in enumerate(quiet)])
     assert not noisy.settled(0.01)
-
-
-def test_five_samples_settle_nothing():
-    burst = timing.Burst()
-    burst.add([(100.0, 50.0)] * 5)
-    assert not burst.settled(0.01)
+    five = timing.Burst([100.0] * 5, [50.0] * 5)
+    assert not five.settled(0.01) and timing.Burst([100.0] * 6, [200.0] * 6).settled(0.0)
 
 
 @pytest.mark.parametrize("size", [1 << 18, 3 << 20, 60 << 20, 1 << 30])
@@ -138,10 +116,6 @@ def test_sensors_are_summed_up_and_every_throttle_reason_is_kept():
     assert found == {"clock_mhz": 1900, "power_w": 495.0, "temp_c": 61, "throttle": "sw_power_cap+hw_thermal_slowdown"}
     assert timing.summarize_sensors([{**readings[0]}])["throttle"] == "none"
     assert set(timing.summarize_sensors([]).values()) == {None}
-
-
-def test_a_width_of_just_the_interval_is_narrow_enough():
-    assert timing.Burst([100.0] * 6, [200.0] * 6).settled(0.0)
 
 
 def test_a_drift_that_both_sides_share_leaves_the_ratio_narrow():

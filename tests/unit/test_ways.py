@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -26,6 +27,7 @@ from gemmrepro.registry.articles import chip_of
 
 BY = "\N{MULTIPLICATION SIGN}"
 RATIO = {"kind": "ratio", "why": "It cancels."}
+every_claim = functools.cache(claims.load)
 AS_IS = {"kind": "as is", "why": "Arithmetic."}
 THROUGHPUT = {"system": "L7 warptile", "metric": "throughput", "n": 4096}
 RATIO_ROW = {"system": "L7 warptile", "metric": "ratio_to_cublas", "n": 4096}
@@ -540,18 +542,18 @@ def test_every_register_and_way_has_a_rule_and_every_claim_has_both():
     assert [word for word, _ in register_rules()] == list(REGISTERS)
     assert [word for word, _ in way_rules()] == list(WAYS)
     assert all(rule.endswith(".") for _, rule in (*register_rules(), *way_rules()))
-    for claim in claims.load():
+    for claim in every_claim():
         assert claim.register in REGISTERS and way_of(claim) in WAYS, claim.id
 
 
 def test_hardly_any_statement_of_an_article_is_beyond_testing():
-    untested = [claim.id for claim in claims.load() if claim.register == ARTICLE and way_of(claim) == NONE]
+    untested = [claim.id for claim in every_claim() if claim.register == ARTICLE and way_of(claim) == NONE]
     assert len(untested) <= 13, untested  # five of them rest on an example that has not been built
 
 
 def test_no_statement_that_arithmetic_finds_right_is_called_wrong():
     """Without a GPU only the article's own numbers can be judged; a run of the pipeline checks the others."""
-    for claim in claims.load():
+    for claim in every_claim():
         if claim.metric == "consistent" and claim.correction:
             world = judging.Evidence(judging.load(Path("/nowhere"), claim.family), {}, Path("/nowhere"))
             assert judging.judge(claim, world).verdict == CONTRADICTORY, claim.id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +94,13 @@ class Build:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON; fields that equal their default are omitted."""
-        value = {
-            **asdict(self),
-            "flags": list(self.flags),
-            "advisories": list(self.advisories),
-            "archs": _plain(self.archs),
-            "variants": {entry: _plain(codes) for entry, codes in self.variants.items()},
-        }
-        optional = {known.name: _default(known) for known in fields(self) if not _is_required(known)}
-        return {name: value[name] for name in value if name not in optional or value[name] != optional[name]}
+        value = asdict(self)
+        for code in (code for codes in (value["archs"], *value["variants"].values()) for code in codes.values()):
+            if code["threads"] is None:
+                del code["threads"]
+        omitted = {"variants": {}, "packages": {}, "compiler": "nvcc", "refused": {}}
+        kept = {name: entry for name, entry in value.items() if name not in omitted or entry != omitted[name]}
+        return {name: list(entry) if isinstance(entry, tuple) else entry for name, entry in kept.items()}
 
     @classmethod
     def from_json(cls, value: Any, path: Path) -> Build:
@@ -112,20 +110,13 @@ class Build:
             path: the file of `value`, for error messages.
 
         Raises:
-            UserError: a field is missing, unknown or not of its type.
+            UserError: a field is missing or unknown.
         """
         try:
-            record = _checked(cls, value)
-            return cls(
-                **{
-                    **record,
-                    "flags": tuple(record["flags"]),
-                    "advisories": tuple(record["advisories"]),
-                    "archs": _codes(record["archs"]),
-                    "variants": {entry: _codes(codes) for entry, codes in record.get("variants", {}).items()},
-                }
-            )
-        except (ValueError, TypeError, AttributeError) as error:
+            lists = {name: tuple(value[name]) for name in ("flags", "advisories")}
+            variants = {entry: _codes(codes) for entry, codes in value.get("variants", {}).items()}
+            return cls(**{**value, **lists, "archs": _codes(value["archs"]), "variants": variants})
+        except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"the build record {path} is corrupt ({error}); run the target 'build' again.") from None
 
 
@@ -150,30 +141,4 @@ def _path(kernel: str, build: Path, toolkit: str) -> Path:
 
 
 def _codes(value: Any) -> dict[str, MachineCode]:
-    return {arch: MachineCode(**_checked(MachineCode, code)) for arch, code in value.items()}
-
-
-def _plain(codes: Codes) -> dict[str, dict[str, Any]]:
-    return {
-        arch: {name: value for name, value in asdict(code).items() if value is not None} for arch, code in codes.items()
-    }
-
-
-def _checked(record: type, value: Any) -> dict[str, Any]:
-    """`value` if it has the fields of `record`. Raises ValueError if one is missing or unknown."""
-    if not isinstance(value, dict):
-        raise ValueError("no object")
-    known = fields(record)
-    if missing := [entry.name for entry in known if _is_required(entry) and entry.name not in value]:
-        raise ValueError(f"no '{missing[0]}'")
-    if unknown := sorted(set(value) - {entry.name for entry in known}):
-        raise ValueError(f"unknown '{unknown[0]}'")
-    return value
-
-
-def _is_required(entry: Field[Any]) -> bool:
-    return entry.default is MISSING and entry.default_factory is MISSING
-
-
-def _default(entry: Field[Any]) -> Any:
-    return entry.default_factory() if entry.default_factory is not MISSING else entry.default
+    return {arch: MachineCode(**code) for arch, code in value.items()}

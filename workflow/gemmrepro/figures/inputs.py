@@ -94,7 +94,8 @@ class Numbers:
         return registry.family(self.measured.family).article
 
     def printed(self, system: str, metric: str, **cells: Any) -> Printed | None:
-        wanted, article = {"system": system, "metric": metric, **cells}, self._article
+        wanted = {"system": system, "metric": metric, **cells}
+        article = wanted.pop("article", self._article)
         printed = published_rows(article) if article else ()
         rows = [row for row in printed if all(row[key] == value for key, value in wanted.items())]
         if len(rows) > 1:

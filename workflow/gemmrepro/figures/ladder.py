@@ -162,16 +162,14 @@ def _paint_ratio(shown: Ratios, page: Page) -> Figure:
             if same or not bar["stale"]:
                 ends = {"low": bar["low"], "high": bar["high"], "stale": bar["stale"]} if same else {}
                 lines.append({"name": level, "kind": bar["how"] if same else "other", "x": bar["ratio"], **ends})
-        text = {
-            "panel": "",
-            "name": level,
-            "print": as_published(first["published"]) if pd.notna(first["published"]) else "",
-        }
+        text = {"panel": "", "name": level, "print": "", "error": "", "here": ""}
+        if pd.notna(first["published"]):
+            text["print"] = as_published(first["published"])
         for _, bar in own.iterrows():
             text["here"] = format_number(bar["ratio"]) + (" stale" if bar["stale"] else "")
             text["error"] = f"{bar['error']:.1e}" if bar["error"] is not None and pd.notna(bar["error"]) else ""
         texts.append(text)
-    columns = pd.DataFrame(texts, columns=["panel", "name", "print", "error", "here"]).fillna("")
+    columns = pd.DataFrame(texts, columns=["panel", "name", "print", "error", "here"])
     kept = [name for name in columns if name in ("panel", "name", "here") or columns[name].any()]
     panel = Panel("", "speed relative to cuBLAS" + page.pick(" (1 = equal; higher is better)", ""), line=1.0)
     return dots(marks(lines), looks, {"": panel}, page, texts=columns[kept])

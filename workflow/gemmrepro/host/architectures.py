@@ -17,6 +17,7 @@ import yaml
 from gemmrepro import registry
 from gemmrepro.core import schemas
 from gemmrepro.core.architectures import COMPILED, KNOWN
+from gemmrepro.errors import UserError
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.registry import Kernel, articles
 from gemmrepro.registry.requirements import newest_target
@@ -104,5 +105,8 @@ def _computed(article: str) -> list[Mapping[str, Any]]:
         document = schemas.parse_yaml((articles.folder(article) / articles.CLAIMS).read_text())
     except (FileNotFoundError, yaml.YAMLError, RecursionError):
         return []
-    listed = document.get("claims") if isinstance(document, dict) else ()
-    return [claim.get("compute") or {} for claim in listed or ()]
+    try:
+        listed = articles.expanded(document.get("claims") or ()) if isinstance(document, dict) else ()
+    except UserError:
+        return []
+    return [claim.get("compute") or {} for claim in listed]

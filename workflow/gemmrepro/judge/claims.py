@@ -113,6 +113,11 @@ def _document(path: Path, *, checked: bool) -> dict[str, Any]:
         document: dict[str, Any] = schemas.parse_yaml(path.read_text())
     except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    if isinstance(document, dict) and isinstance(document.get("claims"), list):
+        try:
+            document["claims"] = articles.expanded(document["claims"])
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
     if checked:
         return document
     found = schemas.errors(document, schema(_words(document)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.files import read_json
-from gemmrepro.core.text import as_published, convert
+from gemmrepro.core.text import as_published, convert, listed
 from gemmrepro.errors import UserError
 from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
 from gemmrepro.judge.rules import (
@@ -29,7 +29,6 @@ from gemmrepro.judge.rules import (
     difference,
 )
 from gemmrepro.judge.ways import REGISTERS
-from gemmrepro.measure.regimes import IN_TURN
 from gemmrepro.paper.text import View, anchor, experiment_anchor, number
 from gemmrepro.registry.articles import AUTHORS, OURS, SAME_IDEA, article, article_names, whose
 
@@ -41,27 +40,14 @@ def nowhere(family: str, key: str) -> None:
     """The `Place` of a report without rows."""
 
 
-@dataclass(frozen=True)
-class PublishedView:
-    """A figure in print."""
-
-    value: float
-    unit: str
-    metric: str
-    hardware: str
-    place: str = ""
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any] | None) -> PublishedView | None:
-        """From a row of numbers.csv; None without one."""
-        return None if row is None else cls(row["value"], row["unit"], row["metric"], row["hardware"], row["place"])
-
-    @property
-    def text(self) -> str:
-        """The figure with its unit, as the article prints it."""
-        if self.metric in ("numerics", "negative_result"):
-            return "in words"
-        return as_published(self.value) + (f" {self.unit}" if self.unit not in ("", "ratio", "count") else "")
+def published_view(row: Mapping[str, Any] | None) -> View | None:
+    """A figure in print, from a row of numbers.csv; None without one. `text` is as the article prints it."""
+    if row is None:
+        return None
+    unit = "" if row["unit"] in ("", "ratio", "count") else f" {row['unit']}"
+    in_words = row["metric"] in ("numerics", "negative_result")
+    kept = {name: row[name] for name in ("value", "unit", "metric", "hardware", "place")}
+    return View(**kept, text="in words" if in_words else as_published(row["value"]) + unit)
 
 
 @dataclass(frozen=True)
@@ -86,30 +72,12 @@ class MeasuredView:
         return as_published(self.value) if counted or self.unit == "instructions" else number(self.value)
 
 
-@dataclass(frozen=True)
-class ClaimView:
-    """An entry of verdicts.json; `regime` is the one it was judged in, `beside` its value in the others."""
+class ClaimView(View):
+    """An entry of verdicts.json, all of whose fields it has.
 
-    id: str
-    family: str
-    article: str
-    where: str
-    statement: str
-    register: str
-    way: str
-    correction: Mapping[str, Any] | None
-    verdict: str
-    kernels: tuple[str, ...]
-    published: tuple[PublishedView, ...]
-    judged: tuple[MeasuredView, ...]
-    expected: float | None
-    judged_on: str | None
-    tolerance: float | None
-    transfer: str
-    transfer_reason: str
-    explanation: str
-    regime: str = IN_TURN
-    beside: tuple[tuple[str, MeasuredView], ...] = ()
+    `published` and `judged` are views of its figures in print and of the values that it was judged on; `regime` is the
+    one it was judged in, `beside` pairs the others with its value there.
+    """
 
     @property
     def anchor(self) -> str:
@@ -227,14 +195,14 @@ def claim_view(entry: Mapping[str, Any], place: Place = nowhere) -> ClaimView:
     beside = entry["regime"]["beside"].items()
     own = {
         "kernels": tuple(entry.get("kernels") or ()),
-        "published": tuple(filter(None, map(PublishedView.of, entry["published"]))),
-        "judged": tuple(_measured_view(entry, value, index, place) for index, value in enumerate(judged)),
+        "published": [view for row in entry["published"] if (view := published_view(row))],
+        "judged": [_measured_view(entry, value, index, place) for index, value in enumerate(judged)],
         "transfer": entry["transfer"]["kind"],
         "transfer_reason": entry["transfer"]["why"],
         "regime": entry["regime"]["judged"],
-        "beside": tuple((regime, _measured_view(entry, value, 0, place)) for regime, value in beside),
+        "beside": [(regime, _measured_view(entry, value, 0, place)) for regime, value in beside],
     }
-    return ClaimView(**{field.name: entry[field.name] for field in fields(ClaimView) if field.name not in own}, **own)
+    return ClaimView(**{**entry, **own})
 
 
 def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], index: int, place: Place) -> MeasuredView:
@@ -292,42 +260,30 @@ def _amount(claim: ClaimView) -> str:
     return f"{number(100 * measured.value)}%" if "%" in claim.statement else number(measured.value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reference:
+class Reference(View):
     """An article that is reproduced (articles/*/article.yaml), or a work that is cited (references.yaml).
 
-    Attributes:
-        number: its place in the list of references, from 1.
-        articles: the names of the articles that are this text; none if it is only cited.
-        date: a year, or a day (``2026-02-08``); None if it is not known.
-        english: a translation of its title.
-        gpus: that its figures come from.
-        parts: the posts of a series, each with date, title and url.
+    `number` is its place in the list of references, from 1; `articles` the names of the articles that are this text,
+    none if it is only cited; `english` a translation of its title; `date` a year, or a day (``2026-02-08``); `gpus`
+    those that its figures come from; `parts` the posts of a series, each with date, title and url. What is not known is
+    None, or empty.
     """
-
-    id: str
-    number: int
-    articles: Sequence[str]
-    title: str
-    english: str | None = None
-    authors: Sequence[str] = ()
-    date: str | None = None
-    language: str = "English"
-    gpus: Sequence[str] = ()
-    url: str | None = None
-    note: str | None = None
-    parts: Sequence[Mapping[str, str]] = ()
 
     @property
     def by(self) -> str:
         """``Yuki Uchino, Katsuhisa Ozaki and Toshiyuki Imamura``; ``Anne Ouyang and others``; empty if unknown."""
-        if len(self.authors) < 2:
-            return "".join(self.authors)
-        return f"{', '.join(self.authors[:-1])} and {self.authors[-1]}"
+        return listed(self.authors)
 
     @property
     def year(self) -> str | None:
         return self.date[:4] if self.date else None
+
+
+_UNKNOWN: Mapping[str, Any] = {
+    **dict.fromkeys(("english", "date", "url", "note")),
+    **dict.fromkeys(("articles", "authors", "gpus", "parts"), ()),
+    "language": "English",
+}
 
 
 def references() -> tuple[Reference, ...]:
@@ -341,7 +297,7 @@ def references() -> tuple[Reference, ...]:
     ids = [entry["id"] for entry in entries]
     for wrong in sorted({each for each in ids if ids.count(each) > 1}):
         raise UserError(f"{path}: there must be one reference with the id '{wrong}', not {ids.count(wrong)}.")
-    return tuple(Reference(**{"number": number, "articles": (), **entry}) for number, entry in enumerate(entries, 1))
+    return tuple(Reference(**{**_UNKNOWN, **entry, "number": number}) for number, entry in enumerate(entries, 1))
 
 
 def _texts() -> Iterator[dict[str, Any]]:

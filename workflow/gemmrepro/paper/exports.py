@@ -103,11 +103,8 @@ def claims_csv(verdicts: VerdictsView, published: Mapping[str, float | None]) ->
 
 
 def _claim(claim: ClaimView, published: float | None) -> dict[str, object]:
-    row: dict[str, object] = {
-        name: getattr(claim, name)
-        for name in CLAIM_COLUMNS
-        if name not in ("published", "measured", "low", "high", "unit", "evidence")
-    }
+    of_value = ("published", "measured", "low", "high", "unit", "evidence")
+    row: dict[str, object] = {name: getattr(claim, name) for name in CLAIM_COLUMNS if name not in of_value}
     row["published"] = published
     if claim.judged:
         value = claim.judged[0]
@@ -255,14 +252,9 @@ def linked_data(cited: Citation, references: Sequence[Reference], files: Mapping
 
 
 def _cited(reference: Reference) -> dict[str, Any]:
-    told: dict[str, Any] = {"@type": "CreativeWork", "name": reference.title}
-    if reference.authors:
-        told["author"] = [{"@type": "Person", "name": author} for author in reference.authors]
-    if reference.date:
-        told["datePublished"] = reference.date
-    if reference.url:
-        told["url"] = reference.url
-    return told
+    people = [{"@type": "Person", "name": author} for author in reference.authors]
+    told = {"author": people, "datePublished": reference.date, "url": reference.url}
+    return {"@type": "CreativeWork", "name": reference.title, **{key: value for key, value in told.items() if value}}
 
 
 def _escaped(text: str) -> str:

@@ -21,7 +21,7 @@ from gemmrepro.judge.rules import COVERED, VERDICTS
 from gemmrepro.measure.regimes import FILES as REGIME_FILES
 from gemmrepro.measure.rows import Measurements, cubes, select
 from gemmrepro.paper import findings
-from gemmrepro.paper.claims import PublishedView
+from gemmrepro.paper.claims import published_view
 from gemmrepro.paper.gpus import runnable
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.kernel import kernel_view
@@ -86,8 +86,8 @@ def table_view(
             anchor=anchor(kernel.id),
             dtype=dtype,
             baseline=kernel.timing.baseline,
-            published_rate=PublishedView.of(printed.get("throughput")),
-            published_ratio=PublishedView.of(printed.get("ratio_to_cublas")),
+            published_rate=published_view(printed.get("throughput")),
+            published_ratio=published_view(printed.get("ratio_to_cublas")),
             cells=cells,
             measured=any(cells),
             error=accuracies(kernel.id, size) if dtype == TYPE else None,

@@ -150,12 +150,17 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Vi
 
     `declared` is the kernel itself, `alone` and `counters` its rows of the regimes and of counters.csv, `commands` what
     remakes a part of the page, with its purpose, `expected` what its author expected before it was measured, `gain` its
-    speed and that of the kernel before it, relative to their baseline if they have one in common.
+    speed and that of the kernel before it, relative to their baseline if they have one in common. Its `source` has no
+    `markup` where it is missing; `first` is the kernel whose page prints it if not this one.
     """
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
     counters = measured.counters[measured.counters["kernel"] == kernel.id]
-    alone = _alone(kernel, inputs)
+    regimes = inputs.regimes[kernel.family].summary
+    alone = regimes[regimes["kernel"] == kernel.id]
+    alone = alone.sort_values(["m", "n", "k", "regime"], ascending=[True, True, True, False])
+    source = kernel.source_path.read_text() if kernel.source_path.is_file() else ""
+    first = original(kernel)
     evidence = evidence_view(kernel, measured)
     build_keys = {toolkit: record.build_key for toolkit, record in inputs.builds.get(kernel.id, {}).items()}
     experiments = [
@@ -179,47 +184,23 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Vi
         sanitized=sanitizer_views(inputs.sanitized.get(kernel.id), build_keys),
         code=machine_code(kernel, inputs),
         rows=[row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()],
-        alone=alone,
+        alone=[regime_row_view(row, inputs.ceilings) for _, row in alone.iterrows()],
         counters=counters.to_dict("records"),
-        source=source_view(kernel, inputs),
+        source=View(
+            path=f"kernels/{kernel.family}/{kernel.source}",
+            link=inputs.files.add(kernel.source_path, f"data/sources/{kernel.family}/{kernel.source}"),
+            lines=source.count("\n"),
+            markup=highlighted(source) if source else None,
+            first=View(name=level_name(first), anchor=anchor(first.id)) if first else None,
+        ),
         claims=[claim for claim in inputs.verdicts.claims if kernel.id in claim.kernels],
         experiments=[
             View(name=results.experiment.title, anchor=experiment_anchor(family, results.experiment.name))
             for family, results in experiments
         ],
-        commands=[*_commands(kernel, inputs, bool(alone), experiments)],
+        commands=[*_commands(kernel, inputs, not alone.empty, experiments)],
         diff=diff_view(kernel),
-        expected=_expected(kernel),
-    )
-
-
-def _alone(kernel: registry.Kernel, inputs: Inputs) -> list[View]:
-    """Its rows sustained and in bursts, by size."""
-    regimes = inputs.regimes.get(kernel.family)
-    if regimes is None:
-        return []
-    rows = regimes.summary[regimes.summary["kernel"] == kernel.id]
-    rows = rows.sort_values(["m", "n", "k", "regime"], ascending=[True, True, True, False])
-    return [regime_row_view(row, inputs.ceilings) for _, row in rows.iterrows()]
-
-
-def _expected(kernel: registry.Kernel) -> str:
-    """What was expected of a kernel before it was measured, as its record or its source says; else nothing."""
-    if kernel.story.expected or not kernel.source_path.is_file():
-        return kernel.story.expected
-    return prediction(kernel.source_path.read_text())
-
-
-def source_view(kernel: registry.Kernel, inputs: Inputs) -> View:
-    """A source file; `markup` is None if it is missing, `first` the kernel whose page prints it if not this one."""
-    text = kernel.source_path.read_text() if kernel.source_path.is_file() else ""
-    first = original(kernel)
-    return View(
-        path=f"kernels/{kernel.family}/{kernel.source}",
-        link=inputs.files.add(kernel.source_path, f"data/sources/{kernel.family}/{kernel.source}"),
-        lines=text.count("\n"),
-        markup=highlighted(text) if text else None,
-        first=View(name=level_name(first), anchor=anchor(first.id)) if first else None,
+        expected=kernel.story.expected or prediction(source),
     )
 
 

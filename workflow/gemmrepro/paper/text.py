@@ -176,7 +176,7 @@ def counter_anchor(row: Mapping[str, Any]) -> str:
 def row_view(
     row: Mapping[str, Any], times: np.ndarray | None = None, ceilings: Mapping[str, float] | None = None
 ) -> View:
-    """A summary row as text; `ratio_value` is the ratio as a number, `anchor` the id of its row of samples.
+    """A summary row as text; `anchor` the id of its row of samples.
 
     Intervals are empty where they come from too few samples, or end above what the GPU can do. `rate` is in TFLOP/s, or
     in GB/s of kernels without arithmetic; `paired` is that of the baseline that was timed in alternation with this row.
@@ -204,7 +204,6 @@ def row_view(
         tflops_interval=interval(tflops_low, tflops_high, 4) if shown else "",
         gbps=number(row["gbps"]),
         ratio=number(row["ratio"]),
-        ratio_value=None if pd.isna(row["ratio"]) else float(row["ratio"]),
         ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4) if counted(row) else "",
         paired=float(rate / row["ratio"]) if pd.notna(rate) and pd.notna(row["ratio"]) and row["ratio"] else None,
         error=number(row["err_scaled_max"]),

@@ -3,13 +3,12 @@
 ``kernels/<family>/family.py`` defines a ``FAMILY`` record and its ``KERNELS``. Importing it needs no GPU and no CUDA
 package, so that the workflow can read the registry while it plans jobs.
 
-- `records`: the record `Kernel`, made of `groups`, `launches` and `promises`; `compilers`: traits of compilers.
-- `families`, `tuning`, `ladders`: lookup of families and kernels, tuned constants, and relations between rungs.
+- `records`: the record `Kernel`, made of `groups`.
+- `families`, `ladders`: lookup of families, kernels and tuned constants, and relations between rungs.
 - `keys`, `callables`: hashes of records, for the keys of measurements and for the workflow's rules.
 """
 
-from gemmrepro.core.dtypes import DTYPES
-from gemmrepro.operations import LAYOUTS, Problem, Shape
+from gemmrepro.operations import Problem, Shape
 from gemmrepro.registry import card
 from gemmrepro.registry.families import (
     FIGURES,
@@ -52,10 +51,8 @@ from gemmrepro.registry.records import LARGE_SHAPE, USUAL_SHAPES, Kernel, parame
 
 __all__ = [
     "COMPILERS",
-    "DTYPES",
     "FIGURES",
     "LARGE_SHAPE",
-    "LAYOUTS",
     "TUNE_AGAIN",
     "USUAL_SHAPES",
     "Accepts",

@@ -10,7 +10,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
@@ -104,6 +106,40 @@ def chip_of(name: str, hardware: str) -> chips.Chip | None:
     """The chip that an article calls `hardware`; None where it names none, or what is no GPU."""
     called = article(name).hardware.get(hardware)
     return chips.chips()[called] if called else None
+
+
+def expanded(entries: Sequence[Any]) -> list[Any]:
+    """Claims with a table's entry, one with `each`, as one claim per combination of its values.
+
+    ``{n}`` anywhere in such an entry stands for the value of n; a string that is nothing else becomes the value itself.
+
+    Raises:
+        UserError: `each` names no list of values, or its id does not tell its claims apart.
+    """
+    found: list[Any] = []
+    for entry in entries:
+        if not isinstance(entry, dict) or "each" not in entry:
+            found.append(entry)
+            continue
+        each, name = entry["each"], entry.get("id")
+        lists = list(each.values()) if isinstance(each, dict) else []
+        listed = lists and all(isinstance(values, list) and values for values in lists)
+        if not listed or not all(f"{{{key}}}" in str(name) for key in each):
+            raise UserError(f"claim '{name}', key 'each': give lists of values by name, and use each name in the id.")
+        rest = {key: value for key, value in entry.items() if key != "each"}
+        found += [_filled(rest, dict(zip(each, values, strict=True))) for values in product(*each.values())]
+    return found
+
+
+def _filled(part: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(part, dict):
+        return {key: _filled(value, values) for key, value in part.items()}
+    if isinstance(part, list):
+        return [_filled(value, values) for value in part]
+    if not isinstance(part, str):
+        return part
+    alone = next((value for name, value in values.items() if part == f"{{{name}}}"), None)
+    return alone if alone is not None else re.sub(r"\{(\w+)\}", lambda m: str(values.get(m[1], m[0])), part)
 
 
 AUTHORS, SAME_IDEA, OURS = "author's program", "same idea", "ours"
