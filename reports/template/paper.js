@@ -251,7 +251,7 @@
       const [claim, way, verdict] = row.cells;
       row.dataset.article = $(".where", claim).textContent.split(", ")[0];
       row.dataset.register = way.firstChild.textContent;
-      row.dataset.way = $(".where", way).textContent;
+      row.dataset.way = $(".where", way).firstChild.textContent;
       row.dataset.verdict = verdict.textContent;
     }
     const decided = ["reproduced", "partly", "not reproduced"];

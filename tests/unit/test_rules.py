@@ -245,7 +245,7 @@ def test_points_are_described_with_their_published_values_or_as_a_range():
 
 
 def chip(**figures: tuple[float, str]) -> chips.Chip:
-    return chips.Chip("C", 90, (), (), figures)
+    return chips.Chip("C", 90, (), figures)
 
 
 def test_cycles_and_shared_memory_follow_from_sms_and_clock():

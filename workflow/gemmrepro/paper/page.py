@@ -60,9 +60,9 @@ def render(inputs: Inputs) -> dict[str, str]:
     declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families), judged=True)}
     lines = regime_lines(inputs.measured, inputs.regimes, Accuracies.of(inputs.experiments))
     machine = machine_view(inputs.measured, inputs.config.get("sweep", {}))
-    on = f" on {inputs.verdicts.gpu}" if inputs.verdicts.gpu else ""
-    cited = exports.citation(f"GEMM articles, checked{on}", machine.date)
-    own = Gpu(inputs.verdicts.gpu or "not measured", inputs.measured, inputs.verdicts)
+    gpu = inputs.verdicts.gpu
+    cited = exports.citation(f"GEMM articles, checked on {gpu}" if gpu else "GEMM articles, checked", machine.date)
+    own = Gpu(gpu or "not measured", inputs.measured, inputs.verdicts)
     environment = _environment()
     environment.globals |= {
         "families": families,
@@ -88,6 +88,21 @@ def render(inputs: Inputs) -> dict[str, str]:
     }
     macros = environment.get_template("macros.j2").module
     environment.globals |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
+    pages = _pages(environment, families, baselines)
+    files = inputs.files
+    for name in ("paper.css", "paper.js"):
+        files.add(TEMPLATES / name, f"assets/{name}")
+    files.text(exports.search_script(inputs.verdicts.claims, families, pages["index.html"]), exports.SEARCH)
+    metrics = {f"claim-{anchor(name)}": claim.metric for name, claim in declared.items()}
+    files.text(exports.evidence_script(families, baselines, findings, metrics), exports.EVIDENCE)
+    exports.add_exports(files, inputs.verdicts, {name: claim.value for name, claim in declared.items()}, cited)
+    return {place: secured(text) for place, text in bundle.resolved(pages, files).items()}
+
+
+def _pages(
+    environment: jinja2.Environment, families: Sequence[View], baselines: Mapping[str, Sequence[View]]
+) -> dict[str, str]:
+    """Every page as its template has it, by its place in the bundle."""
     pages: dict[str, str] = {}
 
     def page(place: str, template: str, **seen: Any) -> None:
@@ -99,23 +114,13 @@ def render(inputs: Inputs) -> dict[str, str]:
         page(f"families/{family.name}.html", "family.html.j2", family=family)
         if family.rows:
             page(f"families/{family.name}-rows.html", "rows.html.j2", family=family)
-        for earlier, kernel, later in zip(
-            [None, *family.kernels], family.kernels, [*family.kernels[1:], None], strict=False
-        ):
-            beside = {"family": family, "earlier": earlier, "later": later}
-            page(f"kernels/{kernel.id}.html", "kernel.html.j2", kernel=kernel, **beside)
+        beside = [None, *family.kernels, None]
+        for earlier, kernel, later in zip(beside, family.kernels, beside[2:], strict=False):
+            seen = {"family": family, "kernel": kernel, "earlier": earlier, "later": later}
+            page(f"kernels/{kernel.id}.html", "kernel.html.j2", **seen)
     for baseline, parts in baselines.items():
         page(f"baselines/{baseline}.html", "baseline.html.j2", baseline=baseline, parts=parts)
-
-    files = inputs.files
-    for name in ("paper.css", "paper.js"):
-        files.add(TEMPLATES / name, f"assets/{name}")
-    metrics = {f"claim-{anchor(name)}": claim.metric for name, claim in declared.items()}
-    files.text(exports.evidence_script(families, baselines, findings, metrics), exports.EVIDENCE)
-    files.text(exports.search_script(inputs.verdicts.claims, families, pages["index.html"]), exports.SEARCH)
-    published = {name: claim.value for name, claim in declared.items()}
-    exports.add_exports(files, inputs.verdicts, published, cited)
-    return {place: secured(text) for place, text in bundle.resolved(pages, files).items()}
+    return pages
 
 
 def _environment() -> jinja2.Environment:
