@@ -218,13 +218,13 @@ class CardWorld:
             for toolkit in self.plan.toolkits_of(kernel):
                 compiled = toolkit in self.plan.compiling(kernel)
                 archs = registry.targets(kernel, self.plan.architectures(kernel, toolkit)) if compiled else []
-                loads = max(1, round(LEVELS.get(kernel.id, ("", 0, 1.0))[2] * 512))
+                loads = max(1, round(LEVELS[kernel.id][2] * 512)) if kernel.id in LEVELS else 0
                 code = {
                     **{"registers": 40, "spill_store_bytes": 0, "spill_load_bytes": 0, "stack_bytes": 0},
                     **{"shared_bytes": 8192, "barriers": 1, "constant_bytes": 400, "instruction_total": 700},
                     **{
                         "instructions": {"FFMA": 512, "EXIT": 1},
-                        "hot_loop": hot_loop(loads, 512),
+                        "hot_loop": hot_loop(loads, 512) if loads else hot_loop(1, 4),
                     },
                 }
                 key = hashlib.sha256(f"{kernel.id} {toolkit}".encode()).hexdigest()[:16]
@@ -373,8 +373,16 @@ class CardWorld:
         _json(self.root / "verdicts.json", judged)
         return judged
 
-    def report(self, monkeypatch: pytest.MonkeyPatch) -> Path:
-        """The report's folder, with all figures."""
+    def report(self, monkeypatch: pytest.MonkeyPatch, narrow: bool) -> Path:
+        """The report's folder, with all figures; their pictures for narrow pages are drawn only if `narrow`."""
+        if not narrow:
+            svg_of, kept = figures_stage.svg_of, [""]
+
+            def drawn(drawing: figures_stage.Drawing, page: figures_stage.Page = figures_stage.WIDE) -> str:
+                kept[0] = svg_of(drawing, page) if page is figures_stage.WIDE else kept[0]
+                return kept[0]
+
+            monkeypatch.setattr(figures_stage, "svg_of", drawn)
         own = {name: str(self.root / name) for name in ("measure", "experiments", "regimes", "figures")}
         for family in self.plan.figures():
             words = ["--family", family, "--measure", own["measure"], "--experiments", own["experiments"]]

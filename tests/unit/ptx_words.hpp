@@ -1,5 +1,6 @@
 // What the PTX of a kernel says, in the words of hopper_grid.hpp (ptx_grid.py).
 #pragma once
+#include "hopper_grid.hpp"
 static Barrier* barrier_at(unsigned address) {
     return reinterpret_cast<Barrier*>(hopper_grid::running->block->shared + address);
 }

@@ -62,19 +62,6 @@ def test_the_authors_kernels_have_the_authors_constants_and_launches():
         assert any(own.k == 4096 for own in kernel.promises.gate_shapes)
 
 
-@pytest.mark.parametrize("kernel", STEPS, ids=ids(STEPS))
-def test_a_source_says_in_its_first_line_which_rung_it_is(kernel):
-    assert kernel.rung in kernel.source_path.read_text().splitlines()[0]
-
-
-def test_sources_name_published_figures_only_where_there_are_some():
-    for kernel in STEPS:
-        published = [line for line in kernel.source_path.read_text().splitlines() if line.startswith("// Published:")]
-        assert bool(published) == bool(kernel.story.article)
-        if published:
-            assert ("no figure" in published[0]) == (not kernel.story.published_system)
-
-
 @pytest.mark.parametrize("kernel", OURS, ids=ids(OURS))
 def test_launches_cover_c_and_fit_every_target(kernel):
     p = kernel.params
@@ -104,46 +91,6 @@ def test_what_needs_more_than_99_kb_is_built_for_no_gpu_that_has_less():
     }
 
 
-def place(row: int, piece: int) -> int:
-    """Where our kernels put a 16-byte piece of a row of 128 bytes, in pieces."""
-    return row * 8 + (piece ^ row % 8)
-
-
-def packed(row: int, piece: int) -> int:
-    """Where the author's put a piece of a row of 64 bytes, two rows to a line, in pieces."""
-    return row // 2 * 8 + ((row % 2 * 4 + piece) ^ (row // 2 % 4))
-
-
-def test_the_permutation_spreads_reads_and_writes_over_all_banks():
-    for piece in range(8):
-        for first in range(0, 64, 8):  # ldmatrix reads one piece of eight rows at once
-            assert {place(first + row, piece) % 8 for row in range(8)} == set(range(8))
-    for row in range(64):  # eight threads write the pieces of a row
-        assert {place(row, piece) % 8 for piece in range(8)} == set(range(8))
-        for piece in (0, 1):  # the place of slice s is the first one's with the bits of s flipped
-            assert [place(row, piece + s) for s in (0, 2, 4, 6)] == [place(row, piece) ^ s for s in (0, 2, 4, 6)]
-
-
-def test_the_authors_permutation_of_packed_rows_does_so_too():
-    assert len({packed(row, piece) for row in range(64) for piece in range(4)}) == 256
-    for piece in range(4):
-        for first in range(0, 64, 8):
-            assert {packed(first + row, piece) % 8 for row in range(8)} == set(range(8))
-    for line in range(32):  # eight threads write the pieces of two rows
-        assert {packed(2 * line + p // 4, p % 4) % 8 for p in range(8)} == set(range(8))
-    for row in range(64):
-        for piece in (0, 1):
-            assert packed(row, piece + 2) == packed(row, piece) ^ 2
-            assert [packed(row + 8 * i, piece) for i in range(3)] == [packed(row, piece) + 32 * i for i in range(3)]
-
-
-def test_unpermuted_tiles_of_the_naive_kernel_share_banks():
-    lanes = [(lane // 4, lane % 4) for lane in range(32)]
-    a = {(g * 8 + t) % 32 for g, t in lanes}  # words of two elements; a row of A is 16 elements
-    b = {(2 * t * 16 + g // 2) % 32 for g, t in lanes}  # a row of B is 32, lanes of a pair of columns share a word
-    assert len(a) == 16 and len(b) == 4
-
-
 def test_iterations_of_the_mma_loop_add_up():
     one, half = ceilings.mma_sum(1, 1.0, 0.0), ceilings.mma_sum(1, 0.5, 0.0)
     assert abs(one) > 10, "one tile more or less shows"
@@ -152,18 +99,18 @@ def test_iterations_of_the_mma_loop_add_up():
     assert ceilings.mma_sum(3, 1.0, 0.5) == pytest.approx(2 * one + half)
 
 
-@pytest.fixture
-def judged(tmp_path: Path):
-    def judge(**world) -> dict[str, dict]:
-        made = World(tmp_path, families=("ada", "ceilings"), sizes=(4096,), **world).write()
-        result = judging.judge_all(made.measure, made.gates, made.build, ("ada",)).as_json()
-        return {entry["id"]: entry for entry in result["claims"]}
-
-    return judge
+def judged(folder: Path, **world: bool) -> dict[str, dict]:
+    made = World(folder, families=("ada", "ceilings"), sizes=(4096,), **world).write()
+    result = judging.judge_all(made.measure, made.gates, made.build, ("ada",)).as_json()
+    return {entry["id"]: entry for entry in result["claims"]}
 
 
-def test_throughput_is_judged_as_a_share_of_what_mma_sync_reaches_here(judged):
-    entries = judged()
+@pytest.fixture(scope="module")
+def entries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    return judged(tmp_path_factory.mktemp("judged"))
+
+
+def test_throughput_is_judged_as_a_share_of_what_mma_sync_reaches_here(entries):
     throughput, share = (entries[f"ada.{name}.3_1"]["measured"][0] for name in ("throughput", "peak"))
     ceiling = CEILINGS["ceilings.mma_f16"][1]
     assert share["value"] == pytest.approx(throughput["value"] / ceiling)
@@ -173,16 +120,15 @@ def test_throughput_is_judged_as_a_share_of_what_mma_sync_reaches_here(judged):
     assert (entries["ada.throughput.3_1"]["verdict"] == rules.REPRODUCED) == held
 
 
-def test_what_says_the_same_in_other_units_is_covered(judged):
-    entries = judged()
+def test_what_says_the_same_in_other_units_is_covered(entries):
     for name in ("time.3_1", "peak.3_1", "time.final", "throughput.final", "peak.final", "ratio.final"):
         assert entries[f"ada.{name}"]["verdict"] == rules.COVERED, name
     assert entries["ada.step.1_1"]["published"][0]["value"] == 57.3
     assert "published 1.949" in entries["ada.step.1_1"]["explanation"].lower()
 
 
-def test_the_authors_table_is_consistent(judged):
-    entries = judged(ceilings=False)
+def test_the_authors_table_is_consistent(tmp_path):
+    entries = judged(tmp_path, ceilings=False)
     table = {name: entry["verdict"] for name, entry in entries.items() if name.startswith("ada.table.")}
     assert len(table) == 18 and set(table.values()) == {rules.CONSISTENT}
 

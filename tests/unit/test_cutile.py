@@ -100,18 +100,6 @@ def test_source_defines_the_kernel_with_the_records_arrays_and_constants(kernel)
         assert "launch" not in [node.attr for node in ast.walk(function) if isinstance(node, ast.Attribute)]
 
 
-def test_every_type_has_its_own_sums():
-    sums = {
-        kernel.compute.dtype_in: (kernel.compute.dtype_acc, kernel.compute.dtype_out)
-        for kernel in KERNELS
-        if kernel.compute.op == "gemm"
-    }
-    assert sums == {
-        **{"fp16": ("fp32", "fp16"), "bf16": ("fp32", "bf16"), "tf32": ("fp32", "fp32"), "fp64": ("fp64", "fp64")},
-        **{"fp8_e4m3": ("fp32", "fp16"), "fp8_e5m2": ("fp32", "fp16"), "int8": ("int32", "int32")},
-    }
-
-
 def test_the_compiler_is_promised_what_the_record_takes():
     assert COMPILER.flags(FP8) == (
         *("a:float8_e4m3fn/1x16", "b:float8_e4m3fn/16x16", "c:float16/1x16"),
@@ -540,30 +528,6 @@ def test_a_store_before_the_wait_is_seen(tmp_path):
     late.write_text(head + "def last_wave" + tail.replace(wait, "").replace(store, store + wait))
     product, exact = multiplied(replace(PAIRS, source=str(late)), Shape(1500, 1480, 72))
     assert not (product == exact).all()
-
-
-def error_of_sums(interval, rounds, k=4096, keep=13):
-    """The largest error relative to |A||B| of sums as QGMMA keeps them, promoted to fp32 every `interval` of K.
-
-    A model: of a sum and 32 products, what lies `keep` bits below the largest is cut off.
-    """
-    random = np.random.default_rng(rounds)
-    a, b = (random.standard_normal((64, k)) for _ in range(2))
-    products, total, part = a * b, np.zeros(64), np.zeros(64)
-    for first in range(0, k, 32):
-        terms = np.concatenate([part[:, None], products[:, first : first + 32]], axis=1)
-        unit = np.exp2(np.floor(np.log2(np.abs(terms).max(axis=1))) - keep)
-        part = (np.trunc(terms / unit[:, None]) * unit[:, None]).sum(axis=1)
-        if (first + 32) % interval == 0:
-            total, part = total + part, np.zeros(64)
-    return float((np.abs(total + part - products.sum(axis=1)) / np.abs(products).sum(axis=1)).max())
-
-
-def test_an_interval_of_512_errs_twice_as_much_as_one_of_128_and_a_third_of_fast_sums():
-    errors = {
-        interval: np.mean([error_of_sums(interval, rounds) for rounds in range(4)]) for interval in (128, 512, 4096)
-    }
-    assert 2 < errors[512] / errors[128] < 2.5 and 0.25 < errors[512] / errors[4096] < 0.35
 
 
 def test_a_candidate_of_several_entry_points_needs_the_most_of_each(monkeypatch, versions):

@@ -134,7 +134,8 @@ MECHANISMS = {
     ],
     "no fence before the store": [(r"shared_fence\(\);", "", f"hopper.tma_store {WIDE} hopper.epilogue fp8.hidden")],
     "staging reused while it is stored": [
-        (RESTAGED, "", f"hopper.tma_store hopper.ping_pong {SHARED} ada.half_tiles fp8.fast"),
+        (RESTAGED, "", "hopper.tma_store hopper.ping_pong ada.half_tiles fp8.fast"),
+        (r"tma_store_wait_read<F::BUFFERS - 1>\(\);", "", SHARED),
         (r"tma_store_wait_read<0>\(\);  // of", "// of", "hopper.epilogue"),
         (r"piece % F::BUFFERS\]", "(piece < 4 ? piece % 3 : 5 - piece)]", WIDE),
         (r"shared\.C\[warp\]\[buffer\]", "shared.C[warp][piece % BUFFERS]", "fp8.scaled_ring/tile_128x128"),
