@@ -107,11 +107,3 @@ def conflicts(given: Inputs) -> Calculated:
     count = given.counter("l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_ld.sum")
     accesses = given.counter("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
     return Calculated(count / accesses, f"{count:,.0f} conflicts, {accesses:,.0f} accesses")
-
-
-def busy_cycles(given: Inputs) -> Calculated:
-    """Cycles that a tensor core is busy for each mma, on a GPU with 132 SMs."""
-    busy = given.counter("sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active", "%")
-    cycles = given.counter("sm__cycles_elapsed.max", "cycle")
-    executed = given.counter("sm__inst_executed_pipe_tensor_op_hmma.sum", "inst")
-    return Calculated(busy / 100 * cycles * TENSOR_CORES * 132 / executed, f"{busy:.3g}% busy of {cycles:,.0f} cycles")
