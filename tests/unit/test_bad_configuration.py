@@ -55,19 +55,23 @@ WRONG: list[tuple[str, Any, str]] = [
     ("sweep.samples_per_round", [9, 3], "sweep.samples_per_round: the minimum, 9, exceeds the maximum, 3; swap them"),
     ("sweep.samples_per_round", [9], "sweep.samples_per_round: [9] is too short; minimum and maximum number"),
     ("sweep.toolkits", ["cuda11"], "sweep.toolkits.0: 'cuda11' is not one of [...]; choose one of cuda12, cuda13"),
-    ("sweep.kernels_at.cutile.kernels", ["cutile.no"], "there is no timed kernel cutile.no; choose among [...]cutile."),
+    ("sweep.kernels_at.cutile.kernels", ["cutile.matmul_fp61"], "among cutile.matmul_fp64, cutile.matmul_fp16, "),
+    ("sweep.kernels_at.ladder.sizes", [4069], "sweep.kernels_at.ladder: 4069 is not timed; choose among sweep.sizes.l"),
+    ("sweep.sizes_of.ladder", [4069], "sweep.sizes_of.ladder: 4069 is not timed; choose among sweep.sizes.ladder ("),
     ("sweep.sizes.ladder", ["big"], "sweep.sizes.ladder.0: 'big' is not of type 'integer'"),
     ("sweep.sizes.ladder", [1 << 40], "sweep.sizes.ladder: 1099511627776 needs more than a TiB of memory; choose a"),
     ("sweep.sizes.ladder", ABSENT, "sweep.sizes: family ladder has no sizes; add a list, such as [1024]"),
     ("sweep.sizes.snake", [1024], "sweep.sizes: there is no kernel family snake; choose among ada,"),
     ("sweep.counters.ladder", [333], "sweep.counters.ladder: 333 is not timed; choose among sweep.sizes.ladder (256,"),
-    ("regimes.kernels.hopper", ["hopper.no"], "there is no timed kernel hopper.no; choose among [...]hopper.lockstep"),
+    ("regimes.kernels.hopper", ["hopper.no"], "there is no timed kernel hopper.no; choose among hopper.[...] more"),
     ("regimes.minutes", {"nonesuch": 1}, "regimes.minutes: there is no kernel family nonesuch; choose among ada"),
     ("families", ["ladder", "snake"], "families: there is no kernel family snake; choose among ada,"),
     ("families", [], "families: [] [...]; families to build, gate and report"),
     ("families", ["ladder", "ladder"], "families: ['ladder', 'ladder'] has non-unique elements"),
     ("gpu", {"name": "NVIDIA H200"}, "gpu: 'capability' is a required property; add it"),
     ("gpu", "H200", "gpu: 'H200' is not of type 'null', 'object'; the GPU that jobs measure on"),
+    *(("gpu", {"name": name, "capability": 90}, "one line") for name in (" ", "NVIDIA H200\n", "NVIDIA\nH200", "")),
+    ("gpu", {"name": "X", "capability": 999}, "gpu.capability: X has compute capability 99.9, for which no toolkit"),
     ("recorded_gpu", "nonesuch", "recorded_gpu: there is no [...]; choose among h100-80gb-hbm3, h200, or record it"),
     ("recorded_gpu", "../h200", "recorded_gpu: '../h200' does not match"),
     ("tuned_gpu", "nonesuch", "tuned_gpu: there is no [...], none, or search them with the target tune"),
@@ -80,6 +84,12 @@ WRONG: list[tuple[str, Any, str]] = [
     ("experiments.ozaki", {"nonesuch": {}}, "nonesuch[...]its experiments: "),
     ("experiments.ozaki", {"products": {"round": 3}}, "experiments.ozaki: [...]its settings: rounds,"),
     ("experiments.ozaki", {"products": {"trial_seconds": math.nan}}, "products.trial_seconds[...]of its default, 0.2"),
+    ("experiments.ozaki", {"products": {"rounds": True}}, "products.rounds cannot be true; [...]default, 5. "),
+    ("experiments.ozaki", {"products": {"rounds": 10**30}}, "its default, 5, and at most 1000000."),
+    *(
+        ("experiments.hopper", {"forms": {"sizes": sizes}}, "forms.sizes[...]give some of its default, [1024, 1536,")
+        for sizes in ([0], [-4096], [4095], [True], [[4096]], [])
+    ),
     ("experiments.pytorch", {"training": {"modes": "eager"}}, "training.modes[...]of its default"),
     ("tune.arch", 77, "tune.arch: cuda13 does not compile for 77; choose among 75, 80,"),
 ]
@@ -126,6 +136,7 @@ def test_a_toolkit_that_tunes_must_be_built() -> None:
         ({"sweep": {"sizes": {"ladder": ["8192"]}}}, [8192], []),
         ({"sweep": {"sizes": {"ladder": ["4096", "8192"]}}, "measure": "recorded"}, [4096, 8192], [4096]),
         ({"sweep": {"sizes": {"ladder": ["512"]}, "counters": {"ladder": ["512"]}}}, [512], [512]),
+        ({"sweep": {"sizes": {"ladder": [512], "cutile": [1024], "crt": [8192]}}}, [512], []),
     ],
 )
 def test_the_command_line_gives_values_as_a_file_does(
@@ -136,6 +147,22 @@ def test_the_command_line_gives_values_as_a_file_does(
     command_line.settle(config, told, told)
     check(config)
     assert (config["sweep"]["sizes"]["ladder"], config["sweep"]["counters"]["ladder"]) == (sizes, counters)
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        ("--until rport", "'rport'; did you mean report?"),
+        ("--forcerun gat", "'gat'; did you mean gates?"),
+        ("--omit-from gaets", "'gaets'; did you mean gates?"),
+        ("--prioritize reprot -- gates", "'reprot'; did you mean report?"),
+        ("--allowed-rules gates nonesuch", "'nonesuch'; the README lists the targets"),
+    ],
+)
+def test_an_option_that_names_no_target_is_refused_with_the_nearest(words: str, near: str) -> None:
+    with pytest.raises(UserError, match=re.escape(near)):
+        command_line.check_targets(["-n", *words.split()], ["gates", "report"], lambda path: False)
+    command_line.check_targets(["-n", "--until", "report", "--forcerun", "gates"], ["gates", "report"], bool)
 
 
 def test_a_key_that_a_file_has_twice_is_named_with_its_lines(tmp_path: Path) -> None:

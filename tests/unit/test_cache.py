@@ -15,6 +15,7 @@ from gemmrepro import registry
 from gemmrepro.build import cache
 from gemmrepro.build.cache import Cache
 from gemmrepro.build.toolkit import Toolkit
+from gemmrepro.errors import UserError
 from gemmrepro.host import command_line
 from gemmrepro.host.containers import build_cache
 
@@ -151,3 +152,9 @@ def test_containers_see_a_cache_outside_the_checkout(tmp_path):
     assert outside["APPTAINER_BIND"] == f"/data,{tmp_path}"
     assert outside[cache.CACHE] == str(tmp_path)
     assert "APPTAINER_BIND" not in build_cache({"folder": str(tmp_path), "megabytes": 1}, outside)
+
+
+@pytest.mark.parametrize("folder", ["~nouser/x", "a\0b", "/dev/null/x"])
+def test_a_folder_that_cannot_be_is_refused_by_its_key(folder):
+    with pytest.raises(UserError, match=r"build_cache\.folder: '.*' cannot be made \(.+\); name a folder"):
+        build_cache({"folder": folder, "megabytes": 100}, {})

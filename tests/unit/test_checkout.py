@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 from support import ROOT, call
 
 from gemmrepro.core import machine
@@ -123,13 +124,20 @@ def test_another_processor_and_another_encoding_are_refused_in_a_line() -> None:
         places.check_encoding("ANSI_X3.4-1968")
 
 
-@pytest.mark.parametrize(("blocks", "failed", "begins"), [(10**6, 0, True), (2000, 0, False), (3, 1, False)])
+def test_jobs_are_told_without_the_hundreds_of_inputs_that_are_their_reasons() -> None:
+    profile = yaml.safe_load((ROOT / "profiles/default/config.yaml").read_text())
+    assert profile["quiet"] == ["reason"]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "failed", "begins"), [(10**6, 0, True), (2000, 0, False), (3, 1, False), (0, 0, True)]
+)
 def test_a_full_disk_is_named_once_and_a_run_begins_with_more_than_a_failed_one_needs(
     blocks: int, failed: int, begins: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    """Every disk has `blocks` of 4 KiB left."""
+    """Every disk has `blocks` of 4 KiB, all left; one with none, such as /proc, tells no size."""
     values = list(os.statvfs(tmp_path))
-    values[1], values[4] = 4096, blocks
+    values[1], values[2], values[4] = 4096, blocks, blocks
     monkeypatch.setattr(os, "statvfs", lambda folder: os.statvfs_result(values))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))

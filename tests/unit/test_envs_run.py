@@ -86,8 +86,9 @@ def test_what_needs_no_container_goes_on_without_and_the_choice_is_tried_at_once
     assert done.returncode == 0 and calls
 
 
-def test_snakemakes_command_line_is_checked_first(run: Run) -> None:
-    done, _ = run("snakemake", "-n", "--configfile", "x.yaml")
+@pytest.mark.parametrize("before", [[], ["nice"], ["env", "A=b", "nice", "-n", "5"]])
+def test_snakemakes_command_line_is_checked_first(run: Run, before: list[str]) -> None:
+    done, _ = run(*before, "snakemake", "-n", "--configfile", "x.yaml")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "python -m gemmrepro.host.command_line -n --configfile x.yaml"
 
@@ -163,7 +164,7 @@ constraint = {NOWHERE}
 ELSEWHERE = {
     **dict.fromkeys(("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_PYTHON", "PIP_CONSTRAINT", "PYTHONHOME"), NOWHERE),
     **dict.fromkeys(("PIP_DRY_RUN", "PIP_USER", "PIP_IGNORE_INSTALLED"), "1"),
-    "CDPATH": ".",
+    **{"CDPATH": ".", "BASH_FUNC_cd%%": '() { builtin cd "$@" && pwd; }'},
 }
 
 
@@ -199,7 +200,7 @@ def test_an_environment_is_whole_and_outlives_the_locks_next(tmp_path: Path) -> 
     def run(text: str) -> subprocess.CompletedProcess[str]:
         lock.write_text(text)
         return subprocess.run(
-            ["envs/run", "env", "snakemake"], cwd=checkout, env=environment, capture_output=True, text=True
+            ["envs/run", "sh", "-c", "exec snakemake"], cwd=checkout, env=environment, capture_output=True, text=True
         )
 
     def environments() -> set[str]:
@@ -219,9 +220,21 @@ def test_an_environment_is_whole_and_outlives_the_locks_next(tmp_path: Path) -> 
     assert run(two).stdout == "2\n"
 
 
-def test_no_script_changes_folder_by_CDPATH() -> None:
+def test_a_colon_in_the_path_is_refused_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "a:b/envs").mkdir(parents=True)
+    copy = shutil.copy(ROOT / "envs/run", tmp_path / "a:b/envs")
+    done = subprocess.run([copy, "true"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert (
+        done.stderr == f"envs/run: {tmp_path}/a:b has a colon in its path, which separates paths on PATH; "
+        "rename the folder\n"
+    )
+
+
+def test_no_script_changes_folder_by_CDPATH_or_a_function() -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     for path in (ROOT / name for name in tracked):
         text = path.read_text(errors="replace") if path.is_file() else ""
+        unset = r"\nunset CDPATH.* && unset -f pwd cd\n" if "bash" in text[:20] else "\nunset CDPATH\n"
         changes = re.search(r"""\bcd +(?!"?/|"\$1/|\$new)""", text) if re.match("#!.*sh\n", text) else None
-        assert not changes or "\nunset CDPATH" in text[: changes.start()], path
+        assert not changes or re.search(unset, text[: changes.start()]), path

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -288,11 +287,16 @@ def source_paths(experiment: Experiment) -> tuple[Path, ...]:
     return tuple(experiment.folder / name for name in experiment.sources) if experiment.folder else ()
 
 
+_MOST = 1_000_000
+"""The largest value of a setting, which is a count or seconds."""
+
+
 def with_settings(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """`experiment` with some of its settings replaced.
 
     Raises:
-        UserError: it has no such setting, or the value is of another type than the default, or not positive.
+        UserError: it has no such setting, or the value is of another type than the default, not positive or too large,
+            or a list of others than the default's items.
     """
     if unknown := sorted(set(changes) - set(experiment.settings)):
         known = ", ".join(experiment.settings) or "none"
@@ -300,22 +304,22 @@ def with_settings(experiment: Experiment, changes: Mapping[str, Any]) -> Experim
     for name, value in changes.items():
         if not _of_its_type(value, experiment.settings[name]):
             default = json.dumps(experiment.settings[name])
-            raise UserError(
-                f"{experiment.name}.{name} cannot be {json.dumps(value, default=str)}; give a value of the type of its "
-                f"default, {default}."
-            )
+            what = "some of" if default.startswith("[") else "a value of the type of"
+            most = f", and at most {_MOST}" if isinstance(value, int | float) and value > _MOST else ""
+            given = json.dumps(value, default=str)
+            raise UserError(f"{experiment.name}.{name} cannot be {given}; give {what} its default, {default}{most}.")
     return replace(experiment, settings={**experiment.settings, **changes})
 
 
 def _of_its_type(value: Any, default: Any) -> bool:
-    """Whether a setting may be `value`: of the default's type, and positive where that is."""
+    """Whether a setting may be `value`: of the default's type, positive and not too large; of a list, items of it."""
     if isinstance(default, list | tuple):
-        return isinstance(value, list | tuple) and all(isinstance(item, type(default[0])) for item in value)
+        # An item counts by its type, too: True is 1 to Python.
+        known = [(type(item), item) for item in default]
+        return isinstance(value, list | tuple) and bool(value) and all((type(item), item) in known for item in value)
     if isinstance(default, bool) or isinstance(value, bool) or not isinstance(default, int | float):
-        return isinstance(value, type(default))
-    if not isinstance(value, int if isinstance(default, int) else int | float):
-        return False
-    return math.isfinite(value) and (value > 0 or (value == 0 and default == 0))
+        return type(value) is type(default)
+    return isinstance(value, int if isinstance(default, int) else int | float) and 0 < value <= _MOST
 
 
 def declared(family: str) -> tuple[Experiment, ...]:

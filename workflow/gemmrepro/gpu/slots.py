@@ -16,10 +16,14 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 
 from gemmrepro.core import locks
+from gemmrepro.core.architectures import COMPILED, compiles, dotted
 from gemmrepro.core.names import LEAST_CAPABILITY
 from gemmrepro.errors import UserError
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+ORDER, BY_BUS = "CUDA_DEVICE_ORDER", "PCI_BUS_ID"
+"""The variable that says what numbers in `VISIBLE` count, and its value for nvidia-smi's order."""
+
 EXPECTED = "GEMMREPRO_GPU"
 """The environment variable with the model that a run was planned for, where that is not the planning machine's."""
 
@@ -80,9 +84,18 @@ def usable(named: Mapping[str, HostGpu]) -> dict[str, HostGpu]:
 
     One recording holds the rows of one model.
     """
-    supported = {name: gpu for name, gpu in named.items() if gpu.capability >= LEAST_CAPABILITY}
+    supported = {name: gpu for name, gpu in named.items() if not unsupported(gpu.capability)}
     model = next((gpu.name for gpu in supported.values()), None)
     return {name: gpu for name, gpu in supported.items() if gpu.name == model}
+
+
+def unsupported(capability: int) -> str:
+    """Why no kernel runs on a GPU of a compute capability x 10, after its name; else ""."""
+    has = f"has compute capability {dotted(divmod(capability, 10))}"
+    if capability < LEAST_CAPABILITY:
+        return f"{has}, and kernels need {dotted(divmod(LEAST_CAPABILITY, 10))}"
+    runs = any(compiles(toolkit, divmod(capability, 10)) for toolkit in COMPILED)
+    return "" if runs else f"{has}, for which no toolkit here compiles"
 
 
 def claim(
@@ -116,8 +129,7 @@ def claim(
     name = _first_free(own or named)
     environ[CLAIMED] = named[name]
     if len(gpus) > 1 or visible is not None:
-        # Numbers are then nvidia-smi's.
-        environ.update({VISIBLE: name, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+        environ.update({VISIBLE: name, ORDER: BY_BUS})
 
 
 def check_expected(name: str) -> None:

@@ -38,8 +38,8 @@ def read(path: Path) -> None:
 def settle(config: dict[str, Any], told: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Make what the user gave whole, before it is checked.
 
-    Snakemake leaves as text what is inside mappings and lists of --config; it is read as in a file. Sizes at which the
-    shipped configuration reads counters are left out where they are no longer timed.
+    Snakemake leaves as text what is inside mappings and lists of --config; it is read as in a file. Of the shipped
+    configuration's choices among sizes, those that are no longer timed are left out.
 
     Args:
         config: the whole configuration, changed in place.
@@ -48,9 +48,18 @@ def settle(config: dict[str, Any], told: Mapping[str, Any], given: Mapping[str, 
     """
     config.update({key: _typed(config[key], value) for key, value in told.items() if not isinstance(value, str)})
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # what is no mapping is refused by the check
-        sizes, counters = config["sweep"]["sizes"], config["sweep"]["counters"]
-        for family in given["sweep"]["sizes"].keys() - (given["sweep"].get("counters") or {}).keys():
-            counters[family] = [size for size in counters.get(family, ()) if size in sizes[family]]
+        sweep, mine = config["sweep"], given["sweep"]
+        for key in ("counters", "sizes_of", "kernels_at"):
+            for family in mine["sizes"].keys() & sweep[key].keys() - (mine.get(key) or {}).keys():
+                few = sweep[key][family]
+                kept: Any = [size for size in sizes_in(few) if size in sweep["sizes"][family]]
+                kept = kept or ([] if key == "counters" else None)
+                sweep[key][family] = few | {"sizes": kept} if kept and key == "kernels_at" else kept
+
+
+def sizes_in(few: Mapping[str, Any] | Sequence[int] | None) -> Sequence[int]:
+    """The sizes that a choice of `counters`, `sizes_of` or `kernels_at` is about."""
+    return few["sizes"] if isinstance(few, Mapping) else few or ()
 
 
 def _typed(value: Any, given: Any) -> Any:
@@ -161,7 +170,7 @@ def named_by(targets: Iterable[str]) -> frozenset[str]:
 
 
 def check_targets(arguments: Sequence[str], names: Iterable[str], makes: Callable[[str], bool]) -> None:
-    """Check the targets on Snakemake's command line.
+    """Check the targets on Snakemake's command line, and what its options name.
 
     Args:
         arguments: those of Snakemake's command line.
@@ -172,7 +181,7 @@ def check_targets(arguments: Sequence[str], names: Iterable[str], makes: Callabl
         UserError: a target is none of them and no file; names the nearest.
     """
     known = list(names)
-    for target in _targets(arguments):
+    for target in _targets(arguments, *_NAMING):
         if target in known or makes(target) or Path(target).exists():
             continue
         near = difflib.get_close_matches(target, known, n=1)
@@ -180,12 +189,16 @@ def check_targets(arguments: Sequence[str], names: Iterable[str], makes: Callabl
         raise UserError(f"there is no target {target!r}; {ask}")
 
 
-def _targets(arguments: Sequence[str]) -> list[str]:
-    """The targets on Snakemake's command line, as Snakemake reads it."""
+_NAMING = ("forcerun", "until", "omit_from", "prioritize", "allowed_rules")
+"""Options of Snakemake's that take targets or rules."""
+
+
+def _targets(arguments: Sequence[str], *options: str) -> list[str]:
+    """The targets on Snakemake's command line, as Snakemake reads it, and what some options name."""
     from snakemake.cli import get_argument_parser
 
     try:
         known, _ = get_argument_parser().parse_known_args(list(arguments))
     except SystemExit:  # it was started by something else than its own command
         return []
-    return [str(target) for target in known.targets]
+    return [str(target) for option in ("targets", *options) for target in getattr(known, option, None) or ()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from gemmrepro import experiments, operations, registry
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.architectures import COMPILED
 from gemmrepro.errors import UserError
+from gemmrepro.gpu.slots import unsupported
 from gemmrepro.host import command_line
 
 if TYPE_CHECKING:
@@ -19,7 +21,10 @@ MOST_BYTES = 1 << 40
 """The operands of one problem may fill a TiB; no GPU has as much memory."""
 
 _SHOWN = 5
-"""Mistakes that one error names."""
+"""Mistakes, and names near one of them, that one error lists."""
+
+_LISTED = 15
+"""Names that are listed in full; of more, the nearest."""
 
 _LONGEST = 160
 
@@ -42,7 +47,7 @@ def check(config: Mapping[str, Any], files: Sequence[Path | str] = ()) -> None:
     violations = schemas.errors(config, "config.schema.yaml", whole_numbers=True)
     problems += sorted(_sentence(violation) for violation in violations)
     if not problems:
-        checks = (_families, _recordings, _build, _experiments, _sweep, _regimes, _sizes)
+        checks = (_gpu, _families, _recordings, _build, _experiments, _sweep, _regimes, _sizes)
         problems = [problem for check_part in checks for problem in check_part(config)]
     if problems:
         shown = "; ".join(" ".join(problem.split()) for problem in problems[:_SHOWN])
@@ -71,12 +76,22 @@ def _sentence(violation: jsonschema.ValidationError) -> str:
 
 def _unknown(key: str, name: str, known: Iterable[str], what: str = "kernel family", otherwise: str = "") -> str:
     """A mistake: under `key` stands a name that nothing has."""
-    return f"{key}: there is no {what} {name}; choose among {', '.join(known)}{otherwise}"
+    choice = list(known)
+    if len(choice) > _LISTED:
+        near = difflib.get_close_matches(name, choice, n=_SHOWN, cutoff=0)
+        choice = [*near, f"{len(choice) - _SHOWN} more"]
+    return f"{key}: there is no {what} {name}; choose among {', '.join(choice)}{otherwise}"
 
 
 def _unknown_families(key: str, names: Iterable[str]) -> Iterator[str]:
     known = registry.family_names()
     return (_unknown(key, name, known) for name in names if name not in known)
+
+
+def _gpu(config: Mapping[str, Any]) -> Iterator[str]:
+    """A GPU that no kernel runs on."""
+    if (gpu := config.get("gpu")) and (lacks := unsupported(gpu["capability"])):
+        yield f"gpu.capability: {gpu['name']} {lacks}; give compute capability x 10, such as 90"
 
 
 def _families(config: Mapping[str, Any]) -> Iterator[str]:
@@ -163,23 +178,22 @@ def _not_timed(key: str, family: str, kernels: Iterable[str]) -> Iterator[str]:
 
 
 def _sizes(config: Mapping[str, Any]) -> Iterator[str]:
-    """Sizes of families that do not exist, or that no kernel of theirs can run, and counters at sizes not timed."""
-    timed, counters = config["sweep"]["sizes"], config["sweep"]["counters"]
-    yield from _unknown_families("sweep.counters", counters)
+    """Sizes of families that do not exist, or that no kernel of theirs can run, and sizes chosen that are not timed."""
+    sweep = config["sweep"]
+    yield from _unknown_families("sweep.counters", sweep["counters"])
     for key in ("sweep", "regimes", "tune"):
         yield from _unknown_families(f"{key}.sizes", config[key]["sizes"])
         for family, sizes in config[key]["sizes"].items():
             for size in sizes if family in registry.family_names() else ():
                 if reason := _refusal(family, size):
                     yield f"{key}.sizes.{family}: {reason}"
-    for family, sizes in counters.items():
-        for size in _missing(sizes, timed.get(family, ())) if family in registry.family_names() else ():
-            choice = ", ".join(map(str, timed.get(family, ()))) or "none"
-            yield f"sweep.counters.{family}: {size} is not timed; choose among sweep.sizes.{family} ({choice})"
-
-
-def _missing(sizes: Iterable[int], timed: Collection[int]) -> list[int]:
-    return [size for size in sizes if size not in timed]
+    for key in ("counters", "sizes_of", "kernels_at"):
+        for family, few in (sweep.get(key) or {}).items():
+            timed = sweep["sizes"].get(family, ())
+            for size in command_line.sizes_in(few) if family in registry.family_names() else ():
+                if size not in timed:
+                    choice = f"sweep.sizes.{family} ({', '.join(map(str, timed)) or 'none'})"
+                    yield f"sweep.{key}.{family}: {size} is not timed; choose among {choice}"
 
 
 def _refusal(family: str, size: int) -> str:

@@ -133,12 +133,13 @@ def build_cache(setting: Mapping[str, Any], environ: Mapping[str, str]) -> dict[
     Raises:
         UserError: the folder cannot be made.
     """
-    folder = (ROOT / Path(setting["folder"]).expanduser()).resolve()
     try:
+        folder = (ROOT / Path(setting["folder"]).expanduser()).resolve()
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, RuntimeError, ValueError) as error:  # no such user's home; a NUL
+        why = getattr(error, "strerror", None) or str(error).rstrip(".")
         raise UserError(
-            f"build_cache.folder: {folder} cannot be made ({error.strerror}); name a folder that you may write to."
+            f"build_cache.folder: {setting['folder']!r} cannot be made ({why}); name a folder that you may write to."
         ) from None
     outside = [] if folder.is_relative_to(Path.cwd()) else [str(folder)]
     return {CACHE: str(folder), CACHE_MB: str(setting["megabytes"])} | bind(environ, *outside)

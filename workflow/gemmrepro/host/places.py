@@ -16,10 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.core.names import LEAST_CAPABILITY, LEAST_DRIVER
+from gemmrepro.core.names import LEAST_DRIVER
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.gpu.slots import EXPECTED, VISIBLE, HostGpu, listed, usable
+from gemmrepro.gpu.slots import BY_BUS, EXPECTED, ORDER, VISIBLE, HostGpu, listed, unsupported, usable
 from gemmrepro.host.containers import CACHES, WSL, make_caches
 
 
@@ -119,7 +119,7 @@ def full_disks(least: float = FULL, folders: Sequence[str] = WRITTEN) -> Iterato
         folder = next(path for path in (Path(name).absolute(), *Path(name).absolute().parents) if path.exists())
         status, device = os.statvfs(folder), folder.stat().st_dev
         left = status.f_bavail * status.f_frsize
-        if device in said or left >= least:
+        if device in said or left >= least or not status.f_blocks:  # /proc and its like tell no size
             continue
         said.add(device)
         yield (
@@ -134,6 +134,9 @@ QUERY = ("--query-gpu=name,compute_cap,uuid,driver_version", "--format=csv,nohea
 
 LINE = re.compile(r"(?P<name>.+), *(?P<major>\d+)\.(?P<minor>\d), *(?P<uuid>GPU-\S+), *(?P<driver>\d+)[.\d]*")
 """A GPU in the answer; that of a lost one, and warnings, look otherwise."""
+
+_SHOWN = 3
+"""Other lines of nvidia-smi's that one sentence quotes."""
 
 MEASURED_WITH = "cuda13"
 """The toolkit of the libraries that measure: CuPy and the baselines."""
@@ -168,8 +171,8 @@ def find_gpus(
     ]
     unread = [line for line, found in read if not found]
     if not present:
-        said = f": {unread[0]}" if unread else ""
-        return [], f"nvidia-smi failed{said}" if code or unread else "nvidia-smi lists no GPU"
+        failed = f"nvidia-smi failed{''.join(f': {line}' for line in unread[:1])}"
+        return [], failed if code else _unread(unread) or "nvidia-smi lists no GPU"
     visible = environ.get(VISIBLE)
     named = listed(present, visible, _parent)
     if not named:
@@ -180,11 +183,23 @@ def find_gpus(
     if chosen and problem:
         return [], problem
     others = [_left_out(gpu, chosen) for gpu in named.values() if gpu not in chosen]
-    return chosen, "; ".join([*dict.fromkeys(others), *(f'nvidia-smi says "{line}"' for line in unread)])
+    hidden = {gpu.name: None for gpu in present if gpu.name not in {seen.name for seen in named.values()}}
+    if hidden and re.search(r"(^|,)\s*\d", visible or "") and environ.get(ORDER) != BY_BUS:
+        others.append(f"{', '.join(hidden)}: not in {VISIBLE}={visible}, whose numbers are in nvidia-smi's order")
+    return chosen, "; ".join(filter(None, [*dict.fromkeys(others), _unread(unread)]))
+
+
+def _unread(lines: Sequence[str]) -> str:
+    """What nvidia-smi says besides GPUs."""
+    said = [f'nvidia-smi says "{line}"' for line in lines[:_SHOWN]]
+    return "; ".join([*said, *([f"{len(lines) - _SHOWN} more such lines"] if len(lines) > _SHOWN else [])])
 
 
 def _nvidia_smi(*arguments: str) -> tuple[int, list[str]]:
-    """The exit code and the lines, without blank ones, of nvidia-smi; where it does not end or start, the reason."""
+    """The exit code and the lines, each once and without blank ones, of nvidia-smi; where it does not end, the reason.
+
+    What is not printable, and could change the terminal, is "?".
+    """
     try:
         done = subprocess.run(
             ["nvidia-smi", *arguments],
@@ -196,7 +211,8 @@ def _nvidia_smi(*arguments: str) -> tuple[int, list[str]]:
         )
     except (subprocess.TimeoutExpired, OSError) as error:
         return 1, [str(error)]
-    return done.returncode, [line.strip() for line in done.stdout.splitlines() if line.strip()]
+    lines = ("".join(c if c.isprintable() else "?" for c in line.strip()) for line in done.stdout.splitlines())
+    return done.returncode, list(filter(None, dict.fromkeys(lines)))
 
 
 def _parent(slice_uuid: str) -> str | None:
@@ -228,9 +244,8 @@ def _problem(driver: int, machine: str, containers: bool, dev: Path, wsl: Path) 
 
 
 def _left_out(gpu: HostGpu, chosen: list[HostGpu]) -> str:
-    if gpu.capability < LEAST_CAPABILITY:
-        has, needed = (f"{number // 10}.{number % 10}" for number in (gpu.capability, LEAST_CAPABILITY))
-        return f"{gpu.name} has compute capability {has}, and kernels need {needed}"
+    if lacks := unsupported(gpu.capability):
+        return f"{gpu.name} {lacks}"
     return f"{gpu.name} is another model than {chosen[0].name}, and one recording holds one model's rows"
 
 
