@@ -259,7 +259,7 @@ def test_it_states_counts_origin_and_headline(full):
 
 def test_registers_and_ways_are_columns_filters_and_rules(full):
     claims_page = full.text["claims.html"]
-    assert '<td>article<span class="where">measured</span></td>' in claims_page
+    assert '<td>article<span class="where">measured</span>' in claims_page
     for name, words, rules in (("register", REGISTERS, register_rules()), ("way", WAYS, way_rules())):
         options = "".join(f"<option>{word}</option>" for word in words)
         assert f'<select name="{name}"><option value="">all</option>{options}</select>' in claims_page
