@@ -40,12 +40,12 @@ def requirement(kernel: Kernel, capability: Capability) -> str:
         return f"compute capability {dotted(own.min_capability)}"
     if own.targets and not pick_arch((f"sm_{target}" for target in own.targets), capability):
         return f"{generations(own.targets)} (sm_{', sm_'.join(own.targets)})"
+    if (most := most_shared(kernel)) > (limit := shared_limit(arch)):
+        return f"{most / 1024:.4g} KiB of shared memory a block, where sm_{arch} has {limit // 1024}"
     if kernel.promises.refuses(arch):
         return f"{generations(homes(kernel))} (its compiler refuses sm_{described(arch)})"
     if not any(compiles(toolkit, capability) for toolkit in own.toolkits):
         return f"a toolkit that compiles for sm_{arch}"
-    if (most := most_shared(kernel)) > (limit := shared_limit(arch)):
-        return f"{most / 1024:.4g} KiB of shared memory a block, where sm_{arch} has {limit // 1024}"
     return ""
 
 
