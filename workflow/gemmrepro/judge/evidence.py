@@ -128,7 +128,7 @@ class Evidence:
         self.check_runs(kernel)
         shape = shape_of(registry.kernel(kernel).compute.op, n)
         why = [
-            f"{kernel} was not timed: {entry['reason']}"
+            f"the sweep left out {kernel}: {entry['reason']}"
             for entry in self.measured.run.get("skipped") or ()
             if (entry["kernel"], entry["toolkit"]) == (kernel, toolkit) and str(shape) in entry["reason"]
         ]

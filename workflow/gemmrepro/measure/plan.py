@@ -152,7 +152,7 @@ def plan_points(
     Args:
         refuse: why a kernel's binary of a toolkit must not be timed, or None.
         is_timed_at: whether the configuration wants a kernel at a size.
-        beyond: why a shape is beyond the GPU for a kernel, or "". Where all lack memory a smaller one takes their place.
+        beyond: why a shape is beyond the GPU for a kernel, or "". Where all lack memory a smaller is timed.
 
     Returns:
         (points in the order of their input sizes, what is left out).
@@ -196,7 +196,7 @@ def plan_points(
 
 
 def smaller(kernel: Kernel, sizes: Sequence[int], beyond: Callable[[Kernel, Shape], str]) -> tuple[Shape, ...]:
-    """The largest of a half, a quarter, ... of the smallest size that fits the GPU; none where a size has the memory."""
+    """The largest of a half, a quarter, ... of the smallest size that fits the GPU; none where a size does."""
     of = kernel.compute.op
     if not sizes or not all(beyond(kernel, shape_of(of, size)).startswith(NEEDS) for size in sizes):
         return ()
