@@ -325,12 +325,17 @@ def _stream_k(element: str) -> Kernel:
         element,
     )
 
-    def cut() -> tuple[Shape]:
-        """Few tiles more than clusters, as many K iterations as splitting pays from. 66 clusters: 72 tiles, 54 each."""
-        clusters = min(card.sms(), SLOTS) // 2
-        columns = clusters // 8 + 1
-        steps = _ceil(49 * clusters, 2 * clusters - 8 * columns)
-        return (Shape(2048, 256 * columns, 64 * steps - 56),)
+    def cut() -> tuple[Shape, ...]:
+        """Few tiles more than clusters, as many K iterations as splitting pays from. 66 clusters: 72 tiles, 54 each.
+
+        Eight rows of tiles; nine where eight fill whole waves. One cluster never cuts.
+        """
+        if (clusters := min(card.sms(), SLOTS) // 2) < 2:
+            return ()
+        rows = 8 if 8 % clusters else 9
+        columns = clusters // rows + 1
+        steps = _ceil(49 * clusters, -rows * columns % clusters)
+        return (Shape(256 * rows, 256 * columns, 64 * steps - 56),)
 
     return kernel.with_promises(gate_shapes=card.PerCard(cut))
 
@@ -495,7 +500,7 @@ class _Form:
 
     def waves(self, shape: Shape) -> int:
         """Tiles of the busiest cluster."""
-        return _ceil(self.tiles(shape), card.sms() // self.cluster)
+        return _ceil(self.tiles(shape), max(1, card.sms() // self.cluster))
 
     def width(self, shape: Shape) -> float:
         """Mean columns of a tile."""

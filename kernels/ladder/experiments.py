@@ -203,7 +203,7 @@ MOST_OF_L2 = 0.65
 def in_l2(context: Any, size: int, largest: int = 0) -> int:
     """`size` as it is where this GPU's L2 holds it, and `largest`; else over the power of two that makes both fit."""
     fits = MOST_OF_L2 * context.session.gpu.l2_bytes
-    while max(size, largest) > fits:
+    while max(size, largest) > fits > 0:  # no L2 is told of some virtual GPUs
         size, largest = size // 2, largest // 2
     return size
 

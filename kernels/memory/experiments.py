@@ -204,7 +204,8 @@ def _measure_histogram(context: Any, point: Mapping[str, Any]) -> Iterator[dict[
     problem = Problem("histogram", "int32", "int32", "vector")
     allowed = l2_window.limits(session)
     windows = ("off", "on") if allowed.set_aside and allowed.window else ("off",)
-    most = {"most_kept_mb": allowed.set_aside / 2**20, "most_kept": allowed.set_aside / session.gpu.l2_bytes}
+    l2 = session.gpu.l2_bytes  # 0 where the driver does not tell
+    most = {"most_kept_mb": allowed.set_aside / 2**20, "most_kept": allowed.set_aside / l2 if l2 else None}
     for subject in context.subjects:
         own = subject.kernel in (*HISTOGRAMS, MANY_BINS)
         if own and not context.kernel(subject).takes(shape):

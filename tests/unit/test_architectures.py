@@ -108,6 +108,7 @@ def test_a_listed_architecture_is_joined_by_one_that_the_toolkit_knows_and_the_g
         ("hopper.wgmma", 89, "Hopper (sm_90a)"),
         ("hopper.wgmma", 100, "Hopper (sm_90a)"),
         ("ada.warp_tiles", 86, "144 KiB of shared memory a block, where sm_86 has 99"),
+        ("ada.warp_tiles", 120, "144 KiB of shared memory a block, where sm_120 has 99"),
         ("ada.warp_tiles", 87, ""),
         ("cutile.matmul_fp8_e5m2", 87, "Hopper, data-center Blackwell or RTX Blackwell (its compiler refuses sm_86)"),
         ("ladder.naive", 75, "compute capability 8.0"),

@@ -177,10 +177,19 @@ def test_no_shipped_file_has_a_key_twice(file: Path) -> None:
     assert list(command_line.repeated_keys(file)) == []
 
 
-def test_a_mapping_that_holds_itself_is_read_to_its_end(tmp_path: Path) -> None:
-    file = tmp_path / "loop.yaml"
-    file.write_text("a: &a\n  b: *a\n  b: 1\n")
-    assert [problem.split()[0] for problem in command_line.repeated_keys(file)] == ["a.b"]
+@pytest.mark.parametrize(
+    ("text", "repeated"),
+    [
+        ("a: &a\n  b: *a\n  b: 1\n", ["a.b"]),  # holds itself
+        ("c: 1\nc: 2\n? [a, b]\n: 1\n? [a, b]\n: 2\n", ["c"]),
+        ("a: " + 900 * "[" + 900 * "]", []),
+        ("a: " + 300 * "{b: " + "1" + 300 * "}", []),
+    ],
+)
+def test_a_file_of_any_structure_is_searched_for_repeated_keys(text: str, repeated: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "odd.yaml"
+    file.write_text(text)
+    assert [problem.split()[0] for problem in command_line.repeated_keys(file)] == repeated
 
 
 PLAN, STAGE = "snakemake -n --cores 1", "python -m gemmrepro"

@@ -188,6 +188,21 @@ def counter(metric: str, kernel: str = "k", n: int = 4096, toolkit: str = "cuda1
     return place | {"value": 7.0, "unit": "byte", "status": "current", "build_key": "b"} | more
 
 
+@pytest.mark.parametrize("others", [[], [{"kernel": "ladder.smem", "toolkit": "cuda13", "build_key": "0"}]])
+def test_a_row_that_was_left_out_is_missing_for_the_sweep_s_reason(others, tmp_path):
+    columns = ["kernel", "toolkit", "cache", "m", "n", "k", "build_key"]
+    reason = "8192x8192x8192: needs 4.1 GiB, 3.2 GiB are free"
+    run = {"skipped": [{"kernel": "ladder.naive", "toolkit": "cuda13", "reason": reason}]}
+    measured = SimpleNamespace(summary=pd.DataFrame(others, columns=columns), run=run, family="ladder")
+    given = Evidence(measured=measured, gates={}, build_dir=tmp_path)
+    with pytest.raises(NotMeasured, match=f"^the sweep left out ladder.naive: {reason}$"):
+        given.row("ladder.naive", 8192, "warm", "cuda13")
+    absent = "there is no row of ladder.naive at" if others else "has no measurements"
+    for n, toolkit in ((8192, "cuda12"), (4096, "cuda13")):
+        with pytest.raises(NotMeasured, match=absent):
+            given.row("ladder.naive", n, "warm", toolkit)
+
+
 def test_a_counter_is_of_its_kernel_toolkit_metric_and_size(tmp_path):
     rows = [counter("m"), counter("o"), counter("m", kernel="j"), counter("m", toolkit="cuda12"), counter("m", n=256)]
     measured = SimpleNamespace(counters=pd.DataFrame(rows), family="f")

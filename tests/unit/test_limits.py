@@ -24,8 +24,8 @@ RUN = {
 
 
 def rows(**cells) -> pd.DataFrame:
-    row = {"kernel": "", "tflops": 30.0, "throttle": "none", "clock_mhz": 2000.0, "rounds": 7.0, "samples": 50.0}
-    return pd.DataFrame([row | cells])
+    row = {"kernel": "", "toolkit": "cuda13", "tflops": 30.0, "throttle": "none", "clock_mhz": 2000.0, "rounds": 7.0}
+    return pd.DataFrame([row | {"samples": 50.0} | cells])
 
 
 def data(names: dict[str, dict], run: dict | None = None, source: str = "live") -> limits.Data:
@@ -128,11 +128,20 @@ def test_what_has_changed_since_or_is_not_asked_for_is_said_so():
     assert "one model of GPU" not in said(of)
 
 
-def test_a_rate_that_nothing_bounds_is_said_to_be_unchecked():
-    for capability, found in (("9.0", []), ("13.0", ["Rate not checked: 1 row of fp32 with fp32 sums"])):
+@pytest.mark.parametrize(("timed", "by"), [("ladder.smem", " with cuda12"), ("ladder.naive", "")])
+def test_a_kernel_that_another_toolkit_timed_is_not_called_untimed(timed, by):
+    skipped = [{"kernel": "ladder.smem", "toolkit": "cuda12", "reason": "not compiled for sm_103"}]
+    (sentence,) = said(data({"ladder": {"kernel": timed, "skipped": skipped}}))["kernels not timed"]
+    assert sentence == f"ladder.smem was not timed at every size{by}: not compiled for sm_103."
+
+
+def test_rates_that_nothing_bounds_are_said_to_be_unchecked_in_one_sentence():
+    rates = "1 row of fp32 with fp32 sums and 1 row of fp16 with fp16 sums"
+    for capability, found in (("9.0", []), ("13.0", [f"Rate not checked: {rates}"])):
         gpu = {"name": "Card X", "compute_capability": capability, "sm_count": 10, "clock_max_mhz": 1000}
-        sentences = said(data({"ladder": {"kernel": "ladder.naive"}}, RUN | {"gpu": gpu})).get("rates not checked", [])
-        assert [each.split(". ")[0] for each in sentences] == found
+        of = {"ladder": {"kernel": "ladder.naive"}, "hopper": {"kernel": "hopper.sketch"}}
+        sentences = said(data(of, RUN | {"gpu": gpu})).get("rates not checked", [])
+        assert [each.split(". No ceiling that bounds them was measured")[0] for each in sentences] == found
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.gates import gemm, gemm_cases
 from gemmrepro.operations import Shape
+from gemmrepro.registry import card
 
 SESSION = SimpleNamespace(sync=lambda: None)
 SMALL = {"m": 37, "n": 34, "k": 80}
@@ -161,11 +162,13 @@ def test_blocks_that_stay_take_more_than_one_tile(kernel):
         assert set(tried.values()) == {1}, "a block a tile"
 
 
+@pytest.mark.parametrize("sms", [4, 6, 8, 16, 17, 18, 114, 132])
 @pytest.mark.parametrize(
     "kernel", [kernel for kernel in HOPPER if "worth" in kernel.params], ids=lambda kernel: kernel.id
 )
-def test_a_shape_of_its_own_makes_stream_k_cut_tiles(kernel):
+def test_a_shape_of_its_own_makes_stream_k_cut_tiles(kernel, sms, monkeypatch):
     """And nothing else does: the shapes of every kernel are too small for it."""
+    monkeypatch.setattr(card, "_at_hand", card.Card(sms, 700.0))
 
     def saved(shape):
         tiles = math.ceil(shape.m / 256) * math.ceil(shape.n / 256)

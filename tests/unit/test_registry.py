@@ -13,7 +13,8 @@ from records import changed, record
 from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape, shape_of
-from gemmrepro.registry import Call, Kernel, LibraryStep, Step, TensorMap, card
+from gemmrepro.registry import Call, Kernel, LibraryStep, Step, TensorMap, card, keys
+from gemmrepro.registry.requirements import requirement
 
 
 @pytest.mark.parametrize(
@@ -96,6 +97,22 @@ def test_blocks_of_the_split_last_wave_fill_it_and_fit_the_memory_for_sums() -> 
         assert (blocks - (tiles - tiles % wave)) % max(tiles % wave, 1) == 0, "all split tiles have equally many pieces"
 
 
+@pytest.mark.parametrize("sms", [*range(1, 20), 66, 199])
+def test_every_kernel_is_planned_on_any_number_of_sms(sms: int) -> None:
+    """Slices of a card have few. Kernels that launch the same on two unlike cards are left out: they do on all."""
+    for kernel in PER_CARD:
+        with card.of(card.Card(sms, 350.0)):
+            assert re.fullmatch("[0-9a-f]{16}", keys.run_key(kernel, "")) and not requirement(kernel, (9, 0))
+            for shape in kernel.promises.gate_shapes:
+                kernel.check(shape)
+
+
+def _run_key(kernel: Kernel, at_hand: card.Card) -> str:
+    with card.of(at_hand):
+        return keys.run_key(kernel, "")
+
+
+PER_CARD = [one for one in registry.kernels() if len({_run_key(one, at) for at in (card.REFERENCE, card.ANOTHER)}) > 1]
 SM_COUNTS = range(14, 171)
 MANY = card.Card(5 * 10**6, 700.0)
 """A card on which every tile has an SM of its own."""

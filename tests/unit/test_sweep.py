@@ -191,6 +191,28 @@ def test_a_size_that_does_not_fit_is_left_out_with_the_bytes_that_it_needs_and_t
     assert beyond(own, needed - 1).startswith("needs ") and not beyond(own, needed)
 
 
+@pytest.mark.parametrize(
+    ("kernel", "sizes", "free", "timed"),
+    [
+        ("memory.reduce_wide", [1 << 28], 3.2, [1 << 27]),
+        ("memory.histogram_shared", [1 << 28, 1 << 29], 1.5, [1 << 25]),
+        ("memory.copy_once_float", [1 << 28], 9.0, [1 << 28]),
+        ("ceilings.dram_copy", [1], 3.2, [1 << 25]),
+        ("ladder.naive", [8192, 16384], 1.2, [4096]),
+        ("ladder.naive", [4096, 16384], 1.2, [4096]),
+        ("ladder.vector_add", [256], 1e-3, []),  # one size whatever is listed
+    ],
+)
+def test_where_no_size_fits_a_half_or_a_quarter_is_timed_and_the_skip_says_so(kernel, sizes, free, timed):
+    room = Room(gpu(l2_bytes=3 << 20), int(free * 2**30))
+    record, none = registry.kernel(kernel), lambda *_: None
+    points, skipped = plan.plan_points([record], sizes, ["cuda13"], ["warm"], none, beyond=room.beyond)
+    assert [point.shape.n for point in points if point.kernel == kernel] == timed
+    instead = bool(timed) and timed[0] not in sizes
+    assert [" is timed in its place" in one.reason for one in skipped] == [instead] * len(skipped)
+    assert all(" GiB are free" in one.reason for one in skipped) and (skipped or not instead)
+
+
 DOUBLE = {"dtype_in": "fp64", "dtype_acc": "fp64", "dtype_out": "fp64", "baseline": "cublas.gemm"}
 
 

@@ -78,14 +78,12 @@ def _typed(value: Any, given: Any) -> Any:
 def repeated_keys(path: Path) -> Iterator[str]:
     """A sentence for every key that a mapping of the file has twice, with its line.
 
-    A file that is missing or not YAML has none: Snakemake refuses it when it reads it.
+    A file that is missing, not YAML or too deep has none: it is refused when it is read, or by the schema.
     """
-    try:
+    with contextlib.suppress(OSError, ValueError, yaml.YAMLError, RecursionError):
         document = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-    except (OSError, ValueError, yaml.YAMLError):
-        return
-    if document is not None:
-        yield from _repeated(document, (), path.name, set())
+        if document is not None:
+            yield from _repeated(document, (), path.name, set())
 
 
 def _repeated(node: yaml.Node, place: tuple[str, ...], name: str, seen: set[int]) -> Iterator[str]:
@@ -99,6 +97,8 @@ def _repeated(node: yaml.Node, place: tuple[str, ...], name: str, seen: set[int]
         return
     lines: dict[str, int] = {}
     for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):  # refused when it is read
+            continue
         line = key.start_mark.line + 1
         here = (*place, str(key.value))
         if key.value in lines:

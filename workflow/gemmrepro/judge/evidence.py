@@ -126,12 +126,19 @@ class Evidence:
         """The current summary row at size `n` (`operations.shape_of`). Raises NotMeasured."""
         rows = self.measured.summary
         self.check_runs(kernel)
-        if rows.empty:
-            raise NotMeasured(f"the family {self.measured.family} has no measurements")
-        mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["cache"] == cache)
         shape = shape_of(registry.kernel(kernel).compute.op, n)
+        why = [
+            f"the sweep left out {kernel}: {entry['reason']}"
+            for entry in self.measured.run.get("skipped") or ()
+            if (entry["kernel"], entry["toolkit"]) == (kernel, toolkit) and str(shape) in entry["reason"]
+        ]
+        if rows.empty:
+            raise NotMeasured(why[0] if why else f"the family {self.measured.family} has no measurements")
+        mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["cache"] == cache)
         for axis in ("m", "n", "k"):
             mask &= (rows[axis] == getattr(shape, axis)).fillna(False).astype(bool)
+        if why and not mask.any():
+            raise NotMeasured(why[0])
         return self._pick(rows[mask], f"{kernel} at {n}, {cache}, built by {toolkit}")
 
     def counter(self, kernel: str, n: int, metric: str, toolkit: str, unit: str) -> Value:

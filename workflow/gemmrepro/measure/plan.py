@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from gemmrepro import operations, timing
 from gemmrepro.core.architectures import fp64_per_clock
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.errors import UserError, too_large
+from gemmrepro.errors import NEEDS, UserError, too_large
 from gemmrepro.gpu.cublas import WORKSPACE_BYTES
 from gemmrepro.gpu.device import Gpu
 from gemmrepro.operations import Problem, Shape, shape_of
@@ -152,7 +152,7 @@ def plan_points(
     Args:
         refuse: why a kernel's binary of a toolkit must not be timed, or None.
         is_timed_at: whether the configuration wants a kernel at a size.
-        beyond: why a shape is beyond the GPU for a kernel, or "".
+        beyond: why a shape is beyond the GPU for a kernel, or "". Where all lack memory a smaller is timed.
 
     Returns:
         (points in the order of their input sizes, what is left out).
@@ -167,7 +167,8 @@ def plan_points(
                 skipped.append(Skipped(kernel.id, toolkit, reason))
                 continue
             wanted = [size for size in sizes if is_timed_at(kernel, size)]
-            for shape in dict.fromkeys(shape_of(kernel.compute.op, size) for size in wanted):
+            instead = smaller(kernel, wanted, beyond)
+            for shape in dict.fromkeys([*(shape_of(kernel.compute.op, size) for size in wanted), *instead]):
                 try:
                     kernel.check(shape)
                 except UserError as error:
@@ -180,7 +181,8 @@ def plan_points(
                     skipped.append(Skipped(kernel.id, toolkit, reason))
                     continue
                 if reason := beyond(kernel, shape):
-                    skipped.append(Skipped(kernel.id, toolkit, f"{shape}: {reason}"))
+                    timed = "".join(f"; {other} is timed in its place" for other in instead)
+                    skipped.append(Skipped(kernel.id, toolkit, f"{shape}: {reason}{timed}"))
                     continue
                 points += [
                     Point(kernel.id, toolkit, kernel.problem, shape, cache, kernel.timing.baseline) for cache in caches
@@ -191,6 +193,20 @@ def plan_points(
         points += [Point(name, LIBRARY, problem, shape, cache, name) for cache in caches]
     points.sort(key=lambda point: sum(operations.counts(point.problem, point.shape)[0]))
     return points, skipped
+
+
+def smaller(kernel: Kernel, sizes: Sequence[int], beyond: Callable[[Kernel, Shape], str]) -> tuple[Shape, ...]:
+    """The largest of a half, a quarter, ... of the smallest size that fits the GPU; none where a size does."""
+    of = kernel.compute.op
+    if not sizes or not all(beyond(kernel, shape_of(of, size)).startswith(NEEDS) for size in sizes):
+        return ()
+    shape, twice = shape_of(of, min(sizes)), shape_of(of, 2 * min(sizes))
+    scaled = [axis for axis in "mnk" if getattr(twice, axis) != getattr(shape, axis)]
+    while scaled and all(getattr(shape, axis) > 1 for axis in scaled):
+        shape = replace(shape, **{axis: getattr(shape, axis) // 2 for axis in scaled})
+        if kernel.takes(shape) and not beyond(kernel, shape):
+            return (shape,)
+    return ()
 
 
 def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:

@@ -254,11 +254,11 @@ def _of_the_rows(data: Data) -> Limits:
             "configuration).",
         )
 
-    for types, count in _unchecked(data).items():
+    if unchecked := [f"{_rows(count)} of {types}" for types, count in _unchecked(data).items()]:
         yield (
             "rates not checked",
-            f"Rate not checked: {_rows(count)} of {types}. No ceiling of these types was measured on this GPU, and "
-            "neither a data sheet nor its compute capability gives one.",
+            f"Rate not checked: {listed(unchecked)}. No ceiling that bounds them was measured on this GPU, and neither "
+            "a data sheet nor its compute capability gives one.",
         )
 
 
@@ -295,20 +295,22 @@ def _of_the_run(data: Data) -> Limits:
             "mistaken, so they are not listed among what the articles get wrong.",
         )
 
-    # What no sweep timed, kernels of one reason together.
-    kernels: dict[str, dict[str, None]] = {}
+    # What no sweep timed, kernels of one reason together; with which toolkit, where another timed the kernel.
+    kernels: dict[tuple[str, str], dict[str, None]] = {}
     for measured in data.inputs.measured.values():
-        for entry in measured.run.get("skipped") or []:
-            if entry["kernel"] not in data.lacking:
-                kernels.setdefault(entry["reason"], {})[entry["kernel"]] = None
+        entries = [entry for entry in measured.run.get("skipped") or [] if entry["kernel"] not in data.lacking]
+        for kernel, reason in dict.fromkeys((entry["kernel"], entry["reason"]) for entry in entries):
+            left_out = {entry["toolkit"] for entry in entries if (entry["kernel"], entry["reason"]) == (kernel, reason)}
+            others = set(select(measured.summary, kernel=kernel)["toolkit"]) - left_out
+            kernels.setdefault((reason, f" with {listed(sorted(left_out))}" if others else ""), {})[kernel] = None
     passed = {kernel.id for kernel in data.kernels if kernel.gate.numeric_passed}
-    for reason, of in [*kernels.items()][:SHOWN]:
+    for (reason, by), of in [*kernels.items()][:SHOWN]:
         names, is_one = listed(list(of)), len(of) == 1
         if reason == GATE_FAILED:
             now = f", and {'passes' if is_one else 'pass'} it now, untimed" if set(of) <= passed else ""
-            text = f"{names} failed {'its gate' if is_one else 'their gates'} when the sweep ran{now}."
+            text = f"{names} failed {'its gate' if is_one else 'their gates'}{by} when the sweep ran{now}."
         else:
-            text = f"{names} {'was' if is_one else 'were'} not timed at every size: {reason}."
+            text = f"{names} {'was' if is_one else 'were'} not timed at every size{by}: {reason}."
         yield "kernels not timed", text
     if len(kernels) > SHOWN:
         yield "kernels not timed", f"{len(kernels) - SHOWN} more reasons for rows that are missing are in run.json."

@@ -38,14 +38,20 @@ def requirement(kernel: Kernel, capability: Capability) -> str:
     arch, own = "{}{}".format(*capability), kernel.platform
     if not own.targets and capability < own.min_capability:
         return f"compute capability {dotted(own.min_capability)}"
+    elsewhere = ""
     if own.targets and not pick_arch((f"sm_{target}" for target in own.targets), capability):
-        return f"{generations(own.targets)} (sm_{', sm_'.join(own.targets)})"
+        elsewhere = f"{generations(own.targets)} (sm_{', sm_'.join(own.targets)})"
+    if elsewhere and not any(target.isdigit() for target in own.targets):  # instructions of those generations alone
+        return elsewhere
+    # Asked first, as the generations whose code a card cannot run have cards with as little.
+    if (most := most_shared(kernel)) > (limit := shared_limit(arch)):
+        return f"{most / 1024:.4g} KiB of shared memory a block, where sm_{arch} has {limit // 1024}"
+    if elsewhere:
+        return elsewhere
     if kernel.promises.refuses(arch):
         return f"{generations(homes(kernel))} (its compiler refuses sm_{described(arch)})"
     if not any(compiles(toolkit, capability) for toolkit in own.toolkits):
         return f"a toolkit that compiles for sm_{arch}"
-    if (most := most_shared(kernel)) > (limit := shared_limit(arch)):
-        return f"{most / 1024:.4g} KiB of shared memory a block, where sm_{arch} has {limit // 1024}"
     return ""
 
 
