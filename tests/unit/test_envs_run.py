@@ -93,6 +93,12 @@ def test_snakemakes_command_line_is_checked_first(run: Run, before: list[str]) -
     assert done.stderr.splitlines()[-1] == "python -m gemmrepro.host.command_line -n --configfile x.yaml"
 
 
+@pytest.mark.parametrize("command", [["true", "-k", "snakemake", "tests/unit"], ["true", "snakemake", "x"]])
+def test_the_arguments_of_another_command_may_name_snakemake(run: Run, command: list[str]) -> None:
+    done, _ = run(*command)
+    assert done.returncode == 0 and "command_line" not in done.stderr
+
+
 def test_an_address_is_where_the_locked_one_comes_from_and_the_newest_is_a_choice(run: Run) -> None:
     done, calls = run("true", "--use-singularity", GEMMREPRO_APPTAINER="newest")
     assert done.returncode == 1  # the mirror has none here
