@@ -303,7 +303,7 @@ def test_a_source_that_does_not_run_is_told_in_its_own_words(tmp_path):
 def test_nothing_but_refused_architectures_is_a_clear_error(monkeypatch, versions):
     toolkit = Toolkit("cuda13", "13.4.92", frozenset(("80", "89", "90")))
     monkeypatch.setattr(build, "find_toolkit", lambda name: toolkit)
-    with pytest.raises(UserError, match=r"expected to refuse .* for sm_80, sm_89, and --archs has no other"):
+    with pytest.raises(UserError, match=r"expected to refuse .* for sm_80, sm_89, and --kernels has no other"):
         build.build(FP8, "cuda13", ["80", "89"])
 
 

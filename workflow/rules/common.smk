@@ -195,7 +195,7 @@ def build_code(kernels):
     """The code that builds some kernels; the registry's counts by what it says of them."""
     compilers = {kernel.code.compiler for kernel in kernels}
     others = {module for name, modules in OF_COMPILER.items() if name not in compilers for module in modules}
-    return dependencies.modules_hash("gemmrepro.build.stage", without=frozenset({"gemmrepro.registry", *others}))
+    return code("build.stage", without=["registry", *(module.removeprefix("gemmrepro.") for module in others)])
 
 
 @cache
