@@ -26,8 +26,7 @@ if PLAN.live:
         params:
             seeds=config["gates"]["seeds"],
             kernels=lambda wildcards: [
-                f"{kernel.id}={','.join(PLAN.judged_with(kernel))}"
-                for kernel in PLAN.together(wildcards.family)
+                f"{kernel.id}={','.join(PLAN.judged_with(kernel))}" for kernel in PLAN.together(wildcards.family)
             ],
             registered=lambda wildcards: [read_of("judged", kernel.id) for kernel in PLAN.together(wildcards.family)],
             protocol=lambda wildcards: [protocol_of(kernel.compute.op) for kernel in PLAN.together(wildcards.family)],
