@@ -1,4 +1,4 @@
-"""What callers do around a product on a Hopper GPU: settings of cuBLAS, streams, threads, forks, memory, long strides."""
+"""What callers do around a product on a Hopper GPU: settings of cuBLAS, threads, forks, memory, long strides."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -65,7 +66,7 @@ print(how.moduli, over_bound(c, a, b), over_bound(native, a, b))
 @pytest.mark.parametrize("variables", [{}, EMULATED])
 def test_the_bound_holds_whatever_the_environment_says(cp, variables, loaded) -> None:
     """cuBLAS reads the variables once in a process. With them its default compute type leaves the bound far behind."""
-    paths = os.pathsep.join([*sys.path, os.path.dirname(__file__)])
+    paths = os.pathsep.join([*sys.path, str(Path(__file__).parent)])
     asked = [sys.executable, "-c", PROOF, *([loaded] if loaded else [])]
     environment = {**os.environ, **variables, "PYTHONPATH": paths}
     found = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)

@@ -191,7 +191,7 @@ def test_scalars_are_rounded_to_the_kind(kind: Any) -> None:
         wanted = float(np.dtype(kind.code).type(value))
         assert calls.real_scalar(value, "alpha", kind) == wanted
     for value in (10**400, "2", 1j, np.ones(2)):
-        with pytest.raises(UserError, match="alpha is .*pass a real number that a float"):
+        with pytest.raises(UserError, match=r"alpha is .*pass a real number that a float"):
             calls.real_scalar(value, "alpha", kind)
     if kind is SINGLES:
         with pytest.raises(UserError, match=r"alpha is 1e\+39; pass a real number that a float32 holds"):

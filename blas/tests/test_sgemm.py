@@ -12,7 +12,7 @@ import gemmrepro_blas
 from gemmrepro import registry
 from gemmrepro.operations import Shape as RecordShape
 from gemmrepro_blas import UserError, single
-from gemmrepro_blas.matrices import SINGLES, Matrix, matrix
+from gemmrepro_blas.matrices import SINGLES, matrix
 from gemmrepro_blas.table import Shape, table
 
 KERNELS = tuple(table()["sgemm"].values())
