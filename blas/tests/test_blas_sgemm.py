@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Gpu, OnGpu
+from blas_fakes import Gpu, OnGpu
 
 import gemmrepro_blas
 from gemmrepro import registry

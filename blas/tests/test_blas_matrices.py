@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Gpu, OnGpu
+from blas_fakes import Gpu, OnGpu
 
 from gemmrepro_blas import UserError, calls
 from gemmrepro_blas.matrices import DOUBLES, SINGLES, Matrix, library_of, matrix
