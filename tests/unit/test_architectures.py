@@ -13,7 +13,7 @@ from support import ROOT
 from gemmrepro import registry
 from gemmrepro.core.architectures import COMPILED, pick_arch
 from gemmrepro.experiments import results
-from gemmrepro.host import architectures, unmeasured
+from gemmrepro.host import plan
 from gemmrepro.host.places import HostGpu
 from gemmrepro.host.plan import LONGEST, Plan
 from gemmrepro.judge import claims
@@ -132,7 +132,7 @@ def test_what_the_gpu_cannot_run_starts_nothing_there_and_reads_as_no_rows(tmp_p
         "results/experiments/hopper/layouts.json",
     }
     assert not Plan(CONFIG, "recorded", None).nothing_of(CONFIG["families"])
-    unmeasured.write_nothing(tmp_path, ["hopper"], ["hopper"], {"hopper": ["layouts"]})
+    plan.write_nothing(tmp_path, ["hopper"], ["hopper"], {"hopper": ["layouts"]})
     assert rows.load(tmp_path / "measure", "hopper").source == "none"
     assert results.load(tmp_path / "experiments", "hopper")["layouts"].source == "none"
 
@@ -244,11 +244,11 @@ def test_by_default_the_machine_code_is_of_the_toolkit_that_rows_and_claims_rest
 
 
 def test_the_capability_of_recordings_is_read_from_them(tmp_path: Path):
-    assert architectures.recorded_capability(tmp_path) is None
+    assert plan.recorded_capability(tmp_path) is None
     for family, text in (("ada", "{"), ("crt", json.dumps({"gpu": {"compute_capability": "8.6"}}))):
         (tmp_path / family).mkdir()
         (tmp_path / family / "run.json").write_text(text)
-    assert architectures.recorded_capability(tmp_path) == 86
+    assert plan.recorded_capability(tmp_path) == 86
 
 
 def test_pytorchs_image_is_for_what_calls_pytorch_where_its_family_is_configured():

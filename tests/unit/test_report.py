@@ -32,7 +32,7 @@ from gemmrepro.paper.exports import Citation, linked_data
 from gemmrepro.paper.gates import gate_view, gather_checks
 from gemmrepro.paper.gpus import machine_view
 from gemmrepro.paper.inputs import inline_svg
-from gemmrepro.paper.step import side_by_side
+from gemmrepro.paper.kernel import side_by_side
 from gemmrepro.paper.text import anchor, histogram
 from gemmrepro.registry.ladders import compared, heading, level_name
 
