@@ -1,7 +1,7 @@
 """One table of operations and faults: every gate passes the honest result and catches each planted fault.
 
 NumPy stands in for the GPU; gates, guard bands, repeats and judgements are real. Numbers of products are judged in
-test_numeric, test_numeric_types and test_half_sums, whole kernels that cheat in test_cheats.
+test_numeric, whole kernels that cheat in test_cheats.
 """
 
 from __future__ import annotations
