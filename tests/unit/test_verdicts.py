@@ -314,7 +314,7 @@ def test_a_level_is_judged_with_the_articles_constants_and_the_tuned_value_stand
 def test_a_foreign_summary_is_one_line(tmp_path):
     world = World(tmp_path, sizes=(4096,)).write()
     (world.measure / "ladder" / "summary.csv").write_text("kernel,time\nladder.naive,1\n")
-    command = [sys.executable, "-m", "gemmrepro.judge.verdicts", "--measure", world.measure, "--gates", world.gates]
+    command = [sys.executable, "-m", "gemmrepro", "verdicts", "--measure", world.measure, "--gates", world.gates]
     command += ["--build", world.build, "--out", tmp_path / "v.json"]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": "workflow"}, capture_output=True, text=True)
     assert done.returncode == 1
