@@ -73,10 +73,14 @@ def test_the_callers_stream_stays_current(accuracy: str) -> None:
     """Set by `use`; what the caller does next waits for the product."""
     import cupy as cp
 
-    before = cp.cuda.get_current_stream()
-    a = cp.asarray(np.random.default_rng(12).standard_normal((300, 200)), cp.float32)
-    gemmrepro_blas.sgemm(a, a.T, accuracy=accuracy)
-    assert before.ptr and cp.cuda.get_current_stream() == before
+    before = cp.cuda.Stream(non_blocking=True)
+    before.use()
+    try:
+        a = cp.asarray(np.random.default_rng(12).standard_normal((300, 200)), cp.float32)
+        gemmrepro_blas.sgemm(a, a.T, accuracy=accuracy)
+        assert cp.cuda.get_current_stream() == before
+    finally:
+        cp.cuda.Stream.null.use()
 
 
 def test_tensors_of_pytorch(accuracy: str) -> None:

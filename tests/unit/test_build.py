@@ -301,7 +301,7 @@ def test_a_source_that_does_not_compile_to_its_entry_is_refused(toolkit, tmp_pat
 def test_a_kernel_without_architectures_gets_the_build_key_and_no_machine_code(toolkit, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     (tmp_path / "ladder.naive.fatbin").write_bytes(b"of an earlier run")
-    command = ["python3", "-m", "gemmrepro.build.stage", "--toolkit", toolkit, "--out", str(tmp_path), "--kernels"]
+    command = ["python3", "-m", "gemmrepro", "build", "--toolkit", toolkit, "--out", str(tmp_path), "--kernels"]
     done = subprocess.run([*command, "ladder.naive="], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["ladder.naive.json"]
@@ -318,7 +318,7 @@ def test_a_kernel_without_architectures_gets_the_build_key_and_no_machine_code(t
 @pytest.mark.containers
 def test_what_a_killed_job_compiled_is_kept_and_a_failure_does_not_lose_the_others(toolkit, tmp_path):
     kernels = ["ladder.vector_add=80", "ladder.naive=80", "ladder.coalesced=80"]
-    command = ["python3", "-u", "-m", "gemmrepro.build.stage", "--toolkit", toolkit, "--cache", str(tmp_path / "cache")]
+    command = ["python3", "-u", "-m", "gemmrepro", "build", "--toolkit", toolkit, "--cache", str(tmp_path / "cache")]
     command += ["--out", str(tmp_path / "out"), "--kernels"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     with subprocess.Popen([*command, *kernels], env=environment, stdout=subprocess.PIPE, text=True) as job:

@@ -169,8 +169,8 @@ def test_a_kernel_of_the_dsl_builds_the_same_twice_and_names_no_path(default_run
     for folder in (tmp_path / "one", tmp_path / "two"):
         answer = in_cuda13(
             tmp_path,
-            *("python3", "-m", "gemmrepro.build.stage", "--kernel", PORT.id, "--toolkit", "cuda13"),
-            *("--archs", "80,90", "--threads", "2", "--out", str(folder)),
+            *("python3", "-m", "gemmrepro", "build", "--kernels", f"{PORT.id}=80,90", "--toolkit", "cuda13"),
+            *("--threads", "2", "--out", str(folder)),
         )
         assert answer.returncode == 0, answer.stdout
         made.append({path.suffix: path.read_bytes() for path in folder.iterdir()})

@@ -13,11 +13,12 @@ import jsonschema
 import pytest
 import yaml
 
+from gemmrepro import __main__ as command
 from gemmrepro import experiments
 from gemmrepro.core.paths import ARTICLES_DIR, ROOT
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
-from gemmrepro.judge import check_claims, claims
+from gemmrepro.judge import claims
 from gemmrepro.judge.metrics import METRICS, metric_rules
 from gemmrepro.judge.ways import way_of
 from gemmrepro.measure import regimes as regime_files
@@ -249,11 +250,9 @@ def test_a_metric_checks_what_no_schema_can(word, change, words):
     assert words in " ".join(f"{problem.key}: {problem.message}" for problem in METRICS[word].check(changed))
 
 
-def test_the_command_line_checks_all_claims_and_prints_the_schema(monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["check_claims"])
-    assert check_claims.main() == 0 and "0 published rows without one" in capsys.readouterr().out
-    monkeypatch.setattr("sys.argv", ["check_claims", "--schema"])
-    assert check_claims.main() == 0
+def test_the_command_line_checks_all_claims_and_prints_the_schema(capsys):
+    assert command.run(["check-claims"]) == 0 and "0 published rows without one" in capsys.readouterr().out
+    assert command.run(["check-claims", "--schema"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == claims.schema()
 
 

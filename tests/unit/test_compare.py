@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from recordings import GPU, Recorded, drawn, pair, reword, write
 
+from gemmrepro import __main__ as command
 from gemmrepro.errors import UserError
 from gemmrepro.measure.recording import SAMPLES
 from gemmrepro.recordings import compare, comparison
@@ -65,7 +66,7 @@ def runs(tmp_path):
 
 
 def run(folder, *more):
-    return compare.main([str(folder / "a"), str(folder / "b"), *more])
+    return command.run(["compare", str(folder / "a"), str(folder / "b"), *more])
 
 
 def test_a_slower_row_is_named_and_sets_the_exit_code(runs, capsys):
@@ -91,7 +92,7 @@ def test_two_cards_are_named_and_allowed_for(runs, capsys):
     assert run(runs) == compare.SLOWER_CODE, "5 % are more than cards differ by"
     told = "on two cards, whose times may differ by 0.3 % (standard deviation)"
     assert capsys.readouterr().out.splitlines()[-1].endswith(told)
-    assert compare.main([str(runs / "a"), str(runs / "a")]) == 0 and "cards" not in capsys.readouterr().out
+    assert command.run(["compare", str(runs / "a"), str(runs / "a")]) == 0 and "cards" not in capsys.readouterr().out
 
 
 def test_a_lower_clock_is_no_slower_library(runs, capsys):
@@ -116,7 +117,7 @@ def test_two_gpus_are_compared_by_time(runs, capsys):
 def test_toolkits_of_one_run_are_compared(runs, capsys):
     other = [replace(point, toolkit="cuda12") for point in points(0.9) if point.toolkit != "library"]
     write(runs / "b" / "ladder", [*points(), *other])
-    assert compare.main([str(runs / "b"), str(runs / "b"), "--toolkits", "cuda13,cuda12"]) == 0
+    assert command.run(["compare", str(runs / "b"), str(runs / "b"), "--toolkits", "cuda13,cuda12"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "ladder: 1 SAME, 1 FASTER, 0 SLOWER, 0 UNCLEAR"
 
 
@@ -133,7 +134,7 @@ def test_toolkits_of_one_run_are_compared(runs, capsys):
 def test_what_cannot_be_compared_is_said(runs, monkeypatch, arguments, complaint):
     monkeypatch.chdir(runs)
     with pytest.raises(UserError, match=complaint):
-        compare.main(arguments)
+        command.run(["compare", *arguments])
 
 
 def ratios(rng, level=0.0, scatter=0.001, rounds=3):

@@ -303,7 +303,7 @@ def test_a_source_that_does_not_run_is_told_in_its_own_words(tmp_path):
 def test_nothing_but_refused_architectures_is_a_clear_error(monkeypatch, versions):
     toolkit = Toolkit("cuda13", "13.4.92", frozenset(("80", "89", "90")))
     monkeypatch.setattr(build, "find_toolkit", lambda name: toolkit)
-    with pytest.raises(UserError, match=r"expected to refuse .* for sm_80, sm_89, and --archs has no other"):
+    with pytest.raises(UserError, match=r"expected to refuse .* for sm_80, sm_89, and --kernels has no other"):
         build.build(FP8, "cuda13", ["80", "89"])
 
 
@@ -313,8 +313,8 @@ def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_
     for folder in (tmp_path / "one", tmp_path / "two"):
         answer = in_cuda13(
             tmp_path,
-            *("python3", "-m", "gemmrepro.build.stage", "--kernel", FP8.id, "--toolkit", "cuda13"),
-            *("--archs", "89,90", "--threads", "2", "--out", str(folder)),
+            *("python3", "-m", "gemmrepro", "build", "--kernels", f"{FP8.id}=89,90", "--toolkit", "cuda13"),
+            *("--threads", "2", "--out", str(folder)),
         )
         assert answer.returncode == 0, answer.stdout
         made.append({path.suffix: path.read_bytes() for path in folder.iterdir()})

@@ -10,7 +10,7 @@ import jinja2
 import pandas as pd
 import pytest
 from synthetic import World
-from test_report import Page, call, verdicts
+from test_report import Page, call
 
 from gemmrepro.measure.columns import REGIME_POINT
 from gemmrepro.measure.rows import Regimes, load
@@ -27,7 +27,7 @@ def judged(world: World) -> World:
     """A synthetic GPU's rows with the verdicts on them, as the stages leave them."""
     world.write()
     inputs = ["--measure", world.measure, "--gates", world.gates, "--build", world.build]
-    call(verdicts, *inputs, "--families", ",".join(FAMILIES), "--out", world.root / "verdicts.json")
+    call("verdicts", *inputs, "--families", ",".join(FAMILIES), "--out", world.root / "verdicts.json")
     return world
 
 

@@ -4,13 +4,13 @@ import importlib.metadata
 import json
 import os
 import subprocess
-import sys
 from contextlib import nullcontext
 
 import numpy as np
 import pytest
 from support import in_cuda13
 
+from gemmrepro import __main__ as command
 from gemmrepro import registry, timing
 from gemmrepro.build import cutile, cutile_export
 from gemmrepro.core.dtypes import STORAGE
@@ -208,20 +208,18 @@ def test_the_command_fails_where_the_two_ways_differ(monkeypatch, tmp_path, caps
     verdicts = {"cutile.a": Verdict("passed", same_code=False, speed=just_in_time.Speed(4096, 0.99, 0.98, 1.0))}
     monkeypatch.setattr(just_in_time, "check_all", lambda *_: verdicts)
     out = tmp_path / "out.json"
-    command = ["just_in_time", "--family", "cutile", "--out", "out.json"]
+    words = ["just-in-time", "--family", "cutile", "--out", "out.json"]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", command)
-    assert just_in_time.main() == 0
+    assert command.run(words) == 0
     speed = {"n": 4096, "ratio": 0.99, "low": 0.98, "high": 1.0}
     written = {"status": "passed", "reason": "", "same_code": False, "speed": speed}
     assert json.loads(out.read_text()) == {"cutile.a": written}
     assert "different machine code, 0.990 [0.980, 1.000] times as fast at 4096" in capsys.readouterr().err
     monkeypatch.chdir(tmp_path)
     verdicts["cutile.b"] = Verdict("failed", "they differ")
-    assert just_in_time.main() == 1 and "they differ" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "argv", ["just_in_time", "--family", "ladder", "--out", str(out)])
+    assert command.run(words) == 1 and "they differ" in capsys.readouterr().err
     with pytest.raises(UserError, match="family ladder has no kernels in cuTile"):
-        just_in_time.main()
+        command.run(["just-in-time", "--family", "ladder", "--out", str(out)])
 
 
 def test_speed_is_that_of_what_was_compiled_just_in_time():
@@ -248,7 +246,7 @@ def test_in_its_container_the_check_finds_the_compiler_and_says_what_else_is_mis
         pytest.skip("here is a GPU, on which the check itself runs")
     out = tmp_path / "out.json"
     answer = in_cuda13(
-        tmp_path, *("python3", "-m", "gemmrepro.measure.just_in_time", "--family", "cutile", "--out", str(out))
+        tmp_path, *("python3", "-m", "gemmrepro", "just-in-time", "--family", "cutile", "--out", str(out))
     )
     assert answer.returncode == 0, answer.stdout
     (reason,) = {verdict["reason"] for verdict in json.loads(out.read_text()).values()}

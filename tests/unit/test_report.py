@@ -6,29 +6,26 @@ import html
 import json
 import re
 import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pandas as pd
 import pytest
 from synthetic import LEVELS, World, stand_in
 
+from gemmrepro import __main__ as command
 from gemmrepro import registry
 from gemmrepro.core import schemas
 from gemmrepro.core.text import in_words
 from gemmrepro.errors import UserError
-from gemmrepro.figures import stage as figures
-from gemmrepro.judge import claims, verdicts
+from gemmrepro.judge import claims
 from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS, register_rules, way_rules
 from gemmrepro.measure.rows import Measurements
-from gemmrepro.paper import page as report
 from gemmrepro.paper.bundle import Files, resolved
 from gemmrepro.paper.claims import claim_view, disagreements, references
 from gemmrepro.paper.exports import Citation, linked_data
@@ -43,24 +40,20 @@ SIZES = (1024, 4096)
 VOID = set("area base br col embed hr img input link meta source track wbr".split())
 
 
-def call(module: ModuleType, *arguments: object) -> None:
-    """Run a stage's main in this process, so that it sees the registry as a test has set it."""
-    before, sys.argv = sys.argv, [module.__name__, *map(str, arguments)]
-    try:
-        assert not module.main()
-    finally:
-        sys.argv = before
+def call(*words: object) -> None:
+    """Run a stage in this process, so that it sees the registry as a test has set it."""
+    assert command.run([*map(str, words)]) == 0
 
 
 def make(world: World, drawn: bool = True) -> Path:
     """Verdicts, figures (unless not `drawn`) and the report from a synthetic world; returns the paper's path."""
     root = world.root
     inputs = ["--measure", world.measure, "--gates", world.gates, "--build", world.build]
-    call(verdicts, *inputs, "--families", ",".join(world.families), "--out", root / "verdicts.json")
+    call("verdicts", *inputs, "--families", ",".join(world.families), "--out", root / "verdicts.json")
     for family in world.families if drawn else ():
-        call(figures, "--family", family, "--measure", world.measure, "--out", root / "figures" / family)
+        call("figures", "--family", family, "--measure", world.measure, "--out", root / "figures" / family)
     inputs += ["--verdicts", root / "verdicts.json", "--figures", root / "figures", "--images", world.images]
-    call(report, *inputs, "--config", world.config, "--recorded", world.recorded, "--out", root / "report")
+    call("report", *inputs, "--config", world.config, "--recorded", world.recorded, "--out", root / "report")
     return root / "report" / "index.html"
 
 
@@ -303,7 +296,7 @@ def render(root: Path, world: World, judged: dict) -> str:
     (root / "verdicts.json").write_text(json.dumps(judged))
     inputs = ["--measure", world.measure, "--gates", world.gates, "--build", world.build, "--images", world.images]
     inputs += ["--verdicts", root / "verdicts.json", "--figures", root / "figures"]
-    call(report, *inputs, "--config", world.config, "--out", root / "report")
+    call("report", *inputs, "--config", world.config, "--out", root / "report")
     return (root / "report" / "index.html").read_text()
 
 

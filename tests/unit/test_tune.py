@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from records import record
 
+from gemmrepro import __main__ as command
 from gemmrepro import registry, stats, timing
 from gemmrepro.build import key, nvcc
 from gemmrepro.core import journal, paths
@@ -26,7 +27,7 @@ from gemmrepro.registry.keys import compiled
 from gemmrepro.tune import bench as benches
 from gemmrepro.tune import candidates, stage, supervision
 from gemmrepro.tune.candidates import Listing
-from gemmrepro.tune.stage import install, main, parse_sizes
+from gemmrepro.tune.stage import install, parse_sizes
 
 SOURCE = """\
 #ifndef PARAMETERS  // the tuner may pass its own
@@ -400,9 +401,8 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
 
     def run(*options):
         paths = ("--candidates", str(tmp_path / "built"), "--out", str(out), "--journal", str(tmp_path / "journal"))
-        command = ["tune", "measure", "--worker", "--kernel", tunable.id, "--sizes", "1024,2048", *paths, *options]
-        monkeypatch.setattr(sys, "argv", command)
-        return main()
+        words = ["tune-measure", "--worker", "--kernel", tunable.id, "--sizes", "1024,2048", *paths, *options]
+        return command.run(words)
 
     assert run("--deadline", "1.0") == journal.UNFINISHED == 75
     assert not out.exists()

@@ -405,7 +405,7 @@ def test_a_family_without_claims_still_counts_as_measured(tmp_path, monkeypatch)
 def test_the_command_line_writes_the_file(tmp_path):
     world = replace(World(tmp_path), sizes=(4096,)).write()
     out = tmp_path / "verdicts.json"
-    command = [sys.executable, "-m", "gemmrepro.judge.verdicts", "--measure", world.measure, "--gates", world.gates]
+    command = [sys.executable, "-m", "gemmrepro", "verdicts", "--measure", world.measure, "--gates", world.gates]
     command += ["--build", world.build, "--out", out]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": "workflow"}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -416,7 +416,7 @@ def test_the_command_line_writes_the_file(tmp_path):
 def test_a_foreign_summary_is_one_line(tmp_path):
     world = World(tmp_path, sizes=(4096,)).write()
     (world.measure / "ladder" / "summary.csv").write_text("kernel,time\nladder.naive,1\n")
-    command = [sys.executable, "-m", "gemmrepro.judge.verdicts", "--measure", world.measure, "--gates", world.gates]
+    command = [sys.executable, "-m", "gemmrepro", "verdicts", "--measure", world.measure, "--gates", world.gates]
     command += ["--build", world.build, "--out", tmp_path / "v.json"]
     done = subprocess.run(command, cwd=ROOT, env={"PYTHONPATH": "workflow"}, capture_output=True, text=True)
     assert done.returncode == 1

@@ -12,10 +12,11 @@ import pytest
 import yaml
 from synthetic import World, stand_in
 
+from gemmrepro import __main__ as command
 from gemmrepro.core import paths
 from gemmrepro.core.paths import ARTICLES_DIR, KERNELS_DIR
 from gemmrepro.errors import UserError
-from gemmrepro.judge import claims, judging, tally
+from gemmrepro.judge import claims, judging
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.expressions import evaluate, names_in
@@ -570,8 +571,7 @@ def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(tmp_path, m
         of = loaded(tmp_path, *claimed)
         judged = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of)
         path.write_text(json.dumps(judged.as_json()))
-        monkeypatch.setattr("sys.argv", ["tally", str(path)])
-        return tally.main()
+        return command.run(["tally", str(path)])
 
     assert run(*entries) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -584,4 +584,4 @@ def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(tmp_path, m
     assert "ladder.x.sum is marked as wrong, yet its statement holds" in capsys.readouterr().out
     path.write_text("{}")
     with pytest.raises(UserError, match="another version"):
-        tally.main()
+        command.run(["tally", str(path)])
