@@ -36,6 +36,28 @@ def inside(coordinates: cute.Tensor, most: Int32):
     return table
 
 
+@cute.jit
+def ask(copy: cute.TiledCopy, source: cute.Tensor, target: cute.Tensor, table: cute.Tensor, wanted: Boolean):
+    # source, target: (COPY, ROWS, 1)   The branch around the copy of a tile.
+    if wanted:
+        cute.copy(copy, source, target, pred=table)
+
+
+@cute.jit
+def store(source: cute.Tensor, target: cute.Tensor, where: cute.Tensor, copy: cute.TiledCopy, m: Int32, n: Int32):
+    # source, target, where: (COPY, ROWS, 1) of shared memory, of C, of (row, column) in C
+    chunks = cute.make_fragment_like(source)
+    cute.arch.sync_threads()
+    cute.autovec_copy(source, chunks)
+    rows = cute.size(target, mode=[1])
+    table = cute.make_rmem_tensor(cute.make_layout((1, rows, 1), stride=(rows, 1, 0)), Boolean)
+    for i in cutlass.range_constexpr(rows):
+        table[0, i, 0] = cute.elem_less(where[0, i, 0][0], m)
+    for j in cutlass.range_constexpr(cute.size(target, mode=[2])):
+        if cute.elem_less(where[0, 0, j][1], n):
+            cute.copy(copy, chunks[None, None, j], target[None, None, j], pred=table[None, None, j])
+
+
 @cute.kernel
 def dsl_nvidia_example(a: cute.Pointer, b: cute.Pointer, c: cute.Pointer, m: Int32, n: Int32, k: Int32):
     # a: [m, k]   b: [n, k]   c: [m, n]   grid: (rows of tiles x band, bands)   block: 128 threads
@@ -89,10 +111,9 @@ def dsl_nvidia_example(a: cute.Pointer, b: cute.Pointer, c: cute.Pointer, m: Int
         toB.fill(0.0)
         cute.arch.sync_threads()
         asked = Int32(0)  # tiles of which copies were issued, or would be
-        if cute.elem_less(Int32(-1), whereA[0, 0, 0, 0][1]):
-            cute.copy(copy, copyA[None, None, 0, asked], toA[None, None, 0, 0], pred=insideA[None, None, 0])
-        if cute.elem_less(Int32(-1), whereB[0, 0, 0, 0][1]):
-            cute.copy(copy, copyB[None, None, 0, asked], toB[None, None, 0, 0], pred=insideB[None, None, 0])
+        begins = whereA[0, 0, 0, 0][1] >= 0  # of A's columns and B's alike
+        ask(copy, copyA[None, None, None, asked], toA[None, None, None, 0], insideA, begins)
+        ask(copy, copyB[None, None, None, asked], toB[None, None, None, 0], insideB, begins)
         asked = asked + 1
         cute.arch.cp_async_commit_group()
         for stage in range(1, STAGES - 1):
@@ -135,12 +156,11 @@ def dsl_nvidia_example(a: cute.Pointer, b: cute.Pointer, c: cute.Pointer, m: Int
                 cute.copy(readA, fromA[None, None, ahead, source], intoA[None, None, ahead])
                 cute.copy(readB, fromB[None, None, ahead, source], intoB[None, None, ahead])
                 if cutlass.const_expr(i == 0):
-                    if tile + STAGES - 1 < tiles:
-                        cute.copy(copy, copyA[None, None, None, asked], toA[None, None, None, writing], pred=insideA)
+                    more = tile + STAGES - 1 < tiles
+                    ask(copy, copyA[None, None, None, asked], toA[None, None, None, writing], insideA, more)
                 cute.gemm(mma, sums, rA[None, None, i], rB[None, None, i], sums)
                 if cutlass.const_expr(i == 0):
-                    if tile + STAGES - 1 < tiles:
-                        cute.copy(copy, copyB[None, None, None, asked], toB[None, None, None, writing], pred=insideB)
+                    ask(copy, copyB[None, None, None, asked], toB[None, None, None, writing], insideB, more)
                     asked = asked + 1
                     cute.arch.cp_async_commit_group()
                     writing = reading
@@ -164,13 +184,4 @@ def dsl_nvidia_example(a: cute.Pointer, b: cute.Pointer, c: cute.Pointer, m: Int
         whereC = mine.partition_S(
             cute.local_tile(cute.make_identity_tensor((cute.ceil_div(m, BM) * BM, cols * BN)), (BM, BN), (row, col))
         )
-        chunks = cute.make_fragment_like(fromC)
-        cute.arch.sync_threads()
-        cute.autovec_copy(fromC, chunks)
-        rows = cute.size(toC, mode=[1])
-        insideC = cute.make_rmem_tensor(cute.make_layout((1, rows, 1), stride=(rows, 1, 0)), Boolean)
-        for i in cutlass.range_constexpr(rows):
-            insideC[0, i, 0] = cute.elem_less(whereC[0, i, 0][0], m)
-        for j in cutlass.range_constexpr(cute.size(toC, mode=[2])):
-            if cute.elem_less(whereC[0, 0, j][1], n):
-                cute.copy(to_global, chunks[None, None, j], toC[None, None, j], pred=insideC[None, None, j])
+        store(fromC, toC, whereC, to_global, m, n)

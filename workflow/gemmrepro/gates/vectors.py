@@ -227,18 +227,15 @@ class WholeCopy(VectorCopy):
         step = kernel.accepts.multiple_of.get("n", 1)
         lengths = {-(-n // step) * step + more for n in (*LENGTHS, 4097) for more in (0, 1)}
         for shape in (*(Shape(1, n, 1) for n in sorted(lengths)), *kernel.promises.gate_shapes):
-            if not kernel.takes(shape):
+            if kernel.takes(shape):
+                storage = np.dtype(STORAGE[kernel.compute.dtype_in])
+                data = np.frombuffer(np.random.default_rng([seed, shape.n]).bytes(shape.n * storage.itemsize), storage)
+                got, problems = _run(session, launch, kernel.problem, shape, data, shape.n)
+                inputs, verdict = "random bits", _exact_verdict(_exactly(got, data) + problems)
+            else:
                 message = _refusal(kernel, launch, shape)
-                yield Judged(
-                    Case(shape, 1.0, 0.0, "refused size", seed), Verdict(not message, None, None, message), 0.0
-                )
-                continue
-            storage = np.dtype(STORAGE[kernel.compute.dtype_in])
-            data = np.frombuffer(np.random.default_rng([seed, shape.n]).bytes(shape.n * storage.itemsize), storage)
-            got, problems = _run(session, launch, kernel.problem, shape, data, shape.n)
-            yield Judged(
-                Case(shape, 1.0, 0.0, "random bits", seed), _exact_verdict(_exactly(got, data) + problems), 0.0
-            )
+                inputs, verdict = "refused size", Verdict(not message, None, None, message)
+            yield Judged(Case(shape, 1.0, 0.0, inputs, seed), verdict, 0.0)
 
 
 def _exact_verdict(problems: Sequence[str]) -> Verdict:
