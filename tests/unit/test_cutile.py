@@ -138,7 +138,7 @@ def test_build_key_holds_constants_promises_and_versions(versions, tmp_path):
         PLAIN.with_code(defines=registry.parameters({**PLAIN.params, "bk": 32})),
         PLAIN.with_code(defines={**PLAIN.code.defines, "HINTS": "occupancy=2"}),
         PLAIN.with_accepts(multiple_of={"n": 8, "k": 16}),
-        PLAIN.with_compute(dtype_out="fp32"),
+        replace(PLAIN, compute=replace(PLAIN.compute, dtype_out="fp32")),
     ]
     keys = {key, *(build_key(other, "13.4") for other in others)}
     versions["nvidia-cuda-tileiras"] = "13.5"

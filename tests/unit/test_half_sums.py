@@ -133,4 +133,4 @@ def test_where_sums_are_promoted_is_part_of_the_gate_key_and_only_for_halves() -
     json.dumps(operations.gate_key(halves(), "build"))
     for refused in ({"promoted": 8}, {"promoted": 32, "dtype_acc": "fp32"}):
         with pytest.raises(UserError, match="promoted"):
-            halves().with_compute(**refused)
+            dataclasses.replace(halves(), compute=dataclasses.replace(halves().compute, **refused))
