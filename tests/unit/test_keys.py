@@ -58,7 +58,8 @@ def test_a_run_is_of_the_card_at_hand() -> None:
 
 
 def test_words_reach_no_gate_and_launch_shapes_no_compiler() -> None:
-    assert keys.judged(WARPTILE.with_story(idea="Another sentence.")) == keys.judged(WARPTILE)
+    retold = replace(WARPTILE, story=replace(WARPTILE.story, idea="Another sentence."))
+    assert keys.judged(retold) == keys.judged(WARPTILE)
     assert keys.judged(replace(WARPTILE, rung="L7z", title="Another title")) == keys.judged(WARPTILE)
     assert keys.compiled(replace(WARPTILE, launch=single_block)) == keys.compiled(WARPTILE)
     assert keys.compiled(WARPTILE.with_code(defines={"N": "1"})) != keys.compiled(WARPTILE)
@@ -70,7 +71,7 @@ def test_words_reach_no_gate_and_launch_shapes_no_compiler() -> None:
         WARPTILE.with_promises(error_copies=3),
         WARPTILE.with_promises(expects=()),
         WARPTILE.with_accepts(multiple_of={"m": 2}),
-        WARPTILE.with_compute(dtype_acc="fp16"),
+        replace(WARPTILE, compute=replace(WARPTILE.compute, dtype_acc="fp16")),
         replace(WARPTILE, launch=single_block),
     ],
     ids=["error_copies", "expects", "multiple_of", "dtype_acc", "launch"],

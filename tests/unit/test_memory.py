@@ -147,7 +147,8 @@ def run(program: Path, kernel: Kernel, shape: Shape, given: np.ndarray, reverse:
 def shapes(kernel: Kernel) -> list[Shape]:
     lengths = (5, 16_403)
     if kernel.compute.op != "histogram":
-        return [Shape(1, n, 1) for n in lengths]
+        step = kernel.accepts.multiple_of.get("n", 1)
+        return [Shape(1, -(-n // step) * step, 1) for n in lengths]
     found = [*(Shape(1, n, k) for k in (256, 3) for n in lengths), Shape(1, lengths[-1], 100_003)]
     return list(filter(kernel.takes, found))
 

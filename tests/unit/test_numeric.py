@@ -264,4 +264,4 @@ def test_where_sums_are_promoted_is_part_of_the_gate_key_and_only_for_halves():
     assert operations.gate_key(halves(16), "build") != operations.gate_key(halves(32), "build")
     for refused in ({"promoted": 8}, {"promoted": 32, "dtype_acc": "fp32"}):
         with pytest.raises(UserError, match="promoted"):
-            halves().with_compute(**refused)
+            changed(halves(), **refused)
