@@ -87,7 +87,10 @@ class _Library:
                 raise UserError(f"the CUDA driver has no {name}; update it to 580 or later.")
             function.argtypes, function.restype = types, c_int
             self.status[name] = function
-        self.check(self.status["cuInit"](0), "cuInit")
+        status, no_device = self.status["cuInit"](0), 100
+        if status == no_device:
+            raise UserError("CUDA sees no GPU; look at CUDA_VISIBLE_DEVICES, and whether the container passes it on.")
+        self.check(status, "cuInit")
 
     def check(self, status: int, what: str) -> None:
         if status:
