@@ -251,8 +251,10 @@ def _multiply(factors: Factors, binary: str | Path | None, stream: int, prepared
         if not pays(c.rows, c.columns, k):
             library.multiply(a, b, c, (factors.alpha, factors.beta), stream)
             return Plan(0, 0, tiles(factors.shape))
-        loaded = program(usable(table()["dgemm"], binary), device)
-        for start, stop in _stretches(k):
+        loaded, stretches = program(usable(table()["dgemm"], binary), device), _stretches(k)
+        if len(stretches) == 1:
+            return loaded.run(factors, stream, prepared.stretches[0] if prepared is not None else None)
+        for start, stop in stretches:
             part = replace(factors, a=a.from_column(start, stop), b=b.from_row(start, stop))
             if pays(c.rows, c.columns, stop - start):
                 plan = loaded.run(part, stream, prepared.stretches[start] if prepared is not None else None)

@@ -7,7 +7,6 @@ decided on the device, so the host waits for nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
@@ -29,7 +28,7 @@ MOST_BLOCKS = 2**16 - 1
 def layout(name: str, shape: Shape) -> Layout:
     """Arrays of a product beside A, B and C. Columns of a transposed A are gauged, too, in an array of its length."""
     known = kernel(name)
-    wide = replace(shape, n=max(shape.m, shape.n))
+    wide = shape._replace(n=max(shape.m, shape.n))
     return laid_out({each: known.lengths(each, wide if each == _gauge(name) else shape) for each in known.arrays})
 
 
@@ -202,7 +201,7 @@ def _block(name: str, shape: Shape, granted: int | None) -> Shape:
     height, width = TILE
     steps = kernel(name).steps.values()
     while True:
-        block = replace(shape, m=rows, n=columns)
+        block = shape._replace(m=rows, n=columns)
         needed = layout(name, block).total
         fits = max(step.launch(block, 1).grid[1] for step in steps) <= MOST_BLOCKS
         if fits and (granted is None or needed <= granted):
