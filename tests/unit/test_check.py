@@ -11,7 +11,7 @@ import pytest
 
 from gemmrepro import __main__ as command
 from gemmrepro import registry
-from gemmrepro.check.stage import check_family
+from gemmrepro.check.family import check_family
 from gemmrepro.core import paths
 
 

@@ -1,7 +1,7 @@
 """One table of operations and faults: every gate passes the honest result and catches each planted fault.
 
 NumPy stands in for the GPU; gates, guard bands, repeats and judgements are real. Numbers of products are judged in
-test_numeric, test_numeric_types and test_half_sums, whole kernels that cheat in test_cheats.
+test_numeric, whole kernels that cheat in test_cheats.
 """
 
 from __future__ import annotations
@@ -304,6 +304,10 @@ def without_tail(given: Operands) -> None:
     given.output[:end] = given.inputs[0][:end]
 
 
+def without_last_access(given: Operands) -> None:
+    given.output[:-4] = given.inputs[0][:-4]
+
+
 def tanh_form(x: np.ndarray) -> np.ndarray:
     return epilogue.gelu_by_tanh(np.asarray(x, np.float64)).astype(np.float32)
 
@@ -323,6 +327,7 @@ HONEST: dict[str, tuple[Kernel, Launcher]] = {
     "ceiling_bytes": (registry.kernel("ceilings.dram_copy"), copied),
     "gelu": (registry.kernel("pytorch.gelu"), pointwise_gelu),
     "vector_copy": (vector("vector_copy", "fp16"), copied),
+    "whole_copy": (registry.kernel("memory.printed_64_half"), copied),
     "reduce": (vector("reduce", "fp32"), summed),
     "histogram": (HISTOGRAM, counted),
     "recurrence": (registry.kernel("ceilings.chain"), chained),
@@ -356,6 +361,7 @@ WRONG: list[tuple[str, str, Launcher, str]] = [
     ("gelu", "every second", half_unwritten(pointwise_gelu), "some elements were never written"),
     ("vector_copy", "quiet NaNs", setting(lambda g: quieted(np.asarray(g.inputs[0]))), "elements are wrong"),
     ("vector_copy", "no tail", without_tail, "elements are wrong"),
+    ("whole_copy", "the last access left out", without_last_access, "elements are wrong"),
     ("reduce", "in fp16", but(summed, of=lambda x: x.astype(np.float16).astype(np.float32).sum()), "the sum is"),
     ("reduce", "the last left out", but(summed, of=lambda x: x[:-1].sum()), "the sum is"),
     ("reduce", "NaN passed over", but(summed, of=np.nansum), "the sum is"),
