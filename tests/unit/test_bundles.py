@@ -20,8 +20,7 @@ from gemmrepro.measure import derived
 from gemmrepro.measure.recording import check_manifest
 from gemmrepro.measure.regimes import takes
 from gemmrepro.operations import shape_of
-from gemmrepro.recordings.accept import accept
-from gemmrepro.recordings.bundles import check_signature, members, read_bundle, sign, write_bundle
+from gemmrepro.recordings.bundles import accept, check_signature, members, read_bundle, sign, write_bundle
 from gemmrepro.recordings.sweeps import read_summary
 
 H200 = ROOT / "reports/recorded/h200"
@@ -92,7 +91,7 @@ def test_the_projects_own_recordings_are_accepted_whatever_is_built(gpu, family,
 
 
 def test_foreign_rows_may_be_of_an_earlier_build_where_a_later_take_supersedes_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("gemmrepro.recordings.accept.RECORDINGS", tmp_path / "none")
+    monkeypatch.setattr("gemmrepro.recordings.bundles.RECORDINGS", tmp_path / "none")
     for row in (*read_summary(H200 / "crt"), *read_summary(H200 / "ceilings")):
         if row["toolkit"] != "library":
             write_build(tmp_path / "build", row["kernel"], row["toolkit"], row["build_key"])

@@ -13,7 +13,7 @@ import pytest
 from support import ROOT
 
 from gemmrepro import registry
-from gemmrepro.check.stage import check_family
+from gemmrepro.check.family import check_family
 from gemmrepro.core import paths
 
 
@@ -208,7 +208,7 @@ def test_the_command_prints_a_line_for_each_family() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("check", "stairs"), "no kernel family 'stairs'"), (("chek",), "no command 'chek'; known are check")],
+    [(("check", "stairs"), "no kernel family 'stairs'"), (("chek",), "no stage 'chek'; known are check")],
 )
 def test_what_there_is_not_is_named(arguments: tuple[str, ...], message: str) -> None:
     done = run(*arguments)

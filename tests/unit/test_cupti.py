@@ -11,7 +11,7 @@ from gemmrepro.core.names import METRICS
 from gemmrepro.gpu import cupti, ranges
 from gemmrepro.gpu.cupti import Cupti, CuptiError
 from gemmrepro.gpu.ranges import Chip, RangeProfiler, Reading
-from gemmrepro.measure.profiler import LAUNCH
+from gemmrepro.measure.results import LAUNCH
 from gemmrepro.recordings.sweeps import UNITS
 
 TIME, BYTES, RATE, SHARE = "gpu__time_duration.sum", "dram__bytes.sum", "dram__bytes.sum.per_second", "a__share.pct"

@@ -25,7 +25,7 @@ from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Lines, paper_figures, results
-from gemmrepro.figures import declared, kit, paper, slim, stage, style
+from gemmrepro.figures import declared, kit, paper, stage, style
 from gemmrepro.figures.inputs import Inputs, interval
 from gemmrepro.judge import claims
 from gemmrepro.measure.rows import ENOUGH, load, load_regimes
@@ -307,11 +307,11 @@ def test_slimming_keeps_marks_and_joins_neighbours():
     <use xlink:href="#m2" x="3.14159" y="2" style="fill: #1c6799"/>
     <use xlink:href="#m3" x="1" y="2" style="stroke: #1c6799"/><text x="1" y="2" style="font-size: 9px">A &lt; B</text>
     </g></svg>"""
-    small = slim.slim(svg, "A title", "What it says")
+    small = style.slim(svg, "A title", "What it says")
     assert 'd="M0 1.2L2 3M4 5L6 7"' in small and small.count("<clipPath") == 1
     assert small.count('<path id="') == 2 and small.count("<use ") == 3 and 'x="3.1"' in small
     assert "A &lt; B</text>" in small
     assert "<title>A title</title>" in small and "<desc>What it says</desc>" in small
     assert "stroke:var(--ink,#1b1f26)" in small and "--series-1:#2c80ff" in small
     with pytest.raises(UserError, match="is no SVG"):
-        slim.slim("<p>", "one", "")
+        style.slim("<p>", "one", "")

@@ -15,7 +15,7 @@ import pytest
 import gemmrepro
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host import builders, containers, images, recipes, sif
+from gemmrepro.host import builders, containers, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
 from gemmrepro.host.containers import container_environment
 from gemmrepro.host.recipes import LOCK
@@ -231,7 +231,7 @@ class TestRecipe:
         # An image of Debian's packages alone has no lock of Python's.
         python = () if path.stem == "torchcpu" else (f"envs/requirements/{path.stem}.txt",)
         assert recipe.copies == ("docker/apt-locked", LOCK, *python)
-        labels = images.image_labels(recipe)
+        labels = sif.image_labels(recipe)
         assert labels["org.opencontainers.image.title"] == f"gemmrepro-{path.stem}"
         assert labels["org.opencontainers.image.version"] == gemmrepro.__version__
         assert labels["org.opencontainers.image.base.name"] == recipe.base

@@ -16,7 +16,7 @@ from gemmrepro.core.journal import Journal
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.cublas import Trials
-from gemmrepro.measure import plan, prepare, profiler, results, rounds
+from gemmrepro.measure import plan, prepare, results, rounds
 from gemmrepro.measure.columns import SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
 from gemmrepro.measure.plan import Room
 from gemmrepro.measure.recording import check_cells
@@ -378,13 +378,13 @@ def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, 
         where = {"kernel": kernel, "toolkit": toolkit, "m": shape.m, "n": shape.n, "k": shape.k, "build_key": "k1"}
         return [CounterRow(**where, metric="dram__bytes.sum", value=12, unit="byte")], ""
 
-    monkeypatch.setattr(profiler, "collect", collect)
+    monkeypatch.setattr(results, "collect", collect)
     for _ in range(2):
         results.write_counters(sweep, tmp_path, said.append)
     assert asked == [[("ladder.a", "cuda13", Shape.cube(256))]] and not said
     (row,) = read((tmp_path / "counters.csv").read_text())
     assert (row["kernel"], row["value"], row["status"]) == ("ladder.a", "12", "current")
-    monkeypatch.setattr(profiler, "collect", lambda *_: ([], "CUPTI is not installed"))
+    monkeypatch.setattr(results, "collect", lambda *_: ([], "CUPTI is not installed"))
     sweep.records.journal.folder.joinpath("counters.json").unlink()
     results.write_counters(sweep, tmp_path, said.append)
     assert said == ["no hardware counters: CUPTI is not installed"]

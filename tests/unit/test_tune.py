@@ -1,4 +1,4 @@
-"""Tuning without a GPU: the space, the search on invented timings, what is left out and why, winners, supervision."""
+"""Tuning without a GPU: the space, the search on invented timings, what is left out and why, winners, candidates."""
 
 import contextlib
 import csv
@@ -18,13 +18,13 @@ from gemmrepro.core import journal, paths
 from gemmrepro.errors import UserError
 from gemmrepro.gates import gemm
 from gemmrepro.gates.gate import Judged, Verdict
-from gemmrepro.gpu import baselines, device, loaded, lock
+from gemmrepro.gpu import baselines, device, loaded
 from gemmrepro.measure.prepare import Check
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, families
 from gemmrepro.registry.keys import compiled
 from gemmrepro.tune import bench as benches
-from gemmrepro.tune import candidates, stage, supervision
+from gemmrepro.tune import candidates, stage
 from gemmrepro.tune.candidates import Listing
 from gemmrepro.tune.stage import install
 
@@ -293,7 +293,7 @@ def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(be
 
     with monkeypatch.context() as patch:
         patch.setattr(loaded.Loaded, "from_file", crash)
-        with pytest.raises(supervision.Broken):
+        with pytest.raises(candidates.Broken):
             first.judge(names[:2])
     session.broken.clear()
     again = bench()
@@ -304,10 +304,10 @@ def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(be
 def test_the_supervisors_word_on_a_hung_candidate_becomes_its_verdict(bench, tmp_path):
     first = bench()
     name = next(iter(first.listing.candidates))
-    supervision.marker(tmp_path / "journal").write_text(f"{name} it did not end within 60 s")
+    candidates.marker(tmp_path / "journal").write_text(f"{name} it did not end within 60 s")
     assert bench().findings.verdict(name) == "it did not end within 60 s"
-    assert not supervision.marker(tmp_path / "journal").exists()
-    supervision.marker(tmp_path / "journal").write_text(list(first.listing.candidates)[1])
+    assert not candidates.marker(tmp_path / "journal").exists()
+    candidates.marker(tmp_path / "journal").write_text(list(first.listing.candidates)[1])
     assert bench().findings.verdict(list(first.listing.candidates)[1]) is None
 
 
@@ -323,7 +323,7 @@ def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, sessi
 def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session, tunable, tmp_path, monkeypatch):
     monkeypatch.setattr(stage, "end_with_parent", lambda: None)
     monkeypatch.setattr(device, "open_gpu", lambda card: session)
-    monkeypatch.setattr(lock, "exclusive", lambda session: contextlib.nullcontext())
+    monkeypatch.setattr(device, "exclusive", lambda session: contextlib.nullcontext())
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     out = tmp_path / "out.json"
 
@@ -336,7 +336,7 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
     assert not out.exists()
     with monkeypatch.context() as patch:
         patch.setattr(gemm, "run_case", lambda *_, **shared: session.broken.append(1) or 1 / 0)
-        assert run() == supervision.REPLACE
+        assert run() == candidates.REPLACE
     session.broken.clear()
     assert run() == 0
     assert json.loads(out.read_text())["count"]["right"] == 2
@@ -381,9 +381,9 @@ sys.exit(ENDS)
 def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, does, ends, code, runs, seen):
     script = tmp_path / "worker.py"
     script.write_text(WORKER.replace("DOES", does).replace("ENDS", str(ends)))
-    supervision.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
+    candidates.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
     hang = 1.0 if "sleep" in does else 600.0  # or a busy machine that is slow to end a process would count as one
-    assert supervision.supervise([sys.executable, str(script), str(tmp_path)], tmp_path, hang_seconds=hang) == code
+    assert candidates.supervise([sys.executable, str(script), str(tmp_path)], tmp_path, hang_seconds=hang) == code
     assert len((tmp_path / "runs").read_text()) == runs
     assert (tmp_path / "seen-1").read_text() == ""
     if seen is not None:
