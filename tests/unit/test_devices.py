@@ -116,7 +116,8 @@ def test_a_machine_is_found_or_says_why_not_in_one_line(
 ) -> None:
     found, why_not = device.found(tmp_path, monkeypatch)
     if device in USABLE:
-        assert divmod(found[0].capability, 10) == device.capability and device.name in found[0].name
+        assert divmod(found[0].capability, 10) == device.capability
+        assert found[0].name == device.said.get("mig", device.name)
     else:
         assert not found and re.search(device.said["unusable"], why_not) and "\n" not in why_not
 
