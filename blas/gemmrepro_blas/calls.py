@@ -49,18 +49,33 @@ def target(c: Any, a: Matrix, b: Matrix, kind: Kind = DOUBLES) -> Matrix:
     return into
 
 
-def on_gpu(stream: int, why: str, *matrices: Matrix) -> driver.current:
-    """The GPU of the matrices, to be current for a while.
+def fresh(out: Any, a: Matrix, b: Matrix, kind: Kind = DOUBLES) -> Matrix:
+    """The product's own new array, as `empty` made it, which needs no look."""
+    if a.device < 0 or b.device < 0:
+        return target(out, a, b, kind)
+    pointer = out.data_ptr() if library_of(out) == "torch" else out.data.ptr
+    return Matrix(pointer, a.rows, b.columns, b.columns, False, out, kind, a.device)
+
+
+class on_gpu(driver.current):
+    """The GPU of the matrices, current for a while.
 
     Raises:
         UserError: they are on several, or it is no Hopper GPU; a CUDA graph is being captured on the stream, which the
             caller cannot be part of: `why`.
     """
-    device = device_of(*matrices)
-    driver.multiprocessors(device)
-    if driver.is_captured(stream, device):
-        raise UserError(f"a CUDA graph is being captured, and {why}; call it outside of the capture.")
-    return driver.current(device)
+
+    def __init__(self, stream: int, why: str, *matrices: Matrix) -> None:
+        super().__init__(device_of(*matrices))
+        driver.multiprocessors(self.device)
+        self._stream, self._why = stream, why
+
+    def __enter__(self) -> int:
+        super().__enter__()
+        if driver.is_captured(self._stream):
+            self.__exit__()
+            raise UserError(f"a CUDA graph is being captured, and {self._why}; call it outside of the capture.")
+        return self.device
 
 
 def device_of(*matrices: Matrix) -> int:

@@ -189,11 +189,10 @@ def device_of(pointer: int) -> int:
     return -1 if status else device.value
 
 
-def is_captured(stream: int, device: int) -> bool:
+def is_captured(stream: int) -> bool:
     """Whether a CUDA graph is being captured on a stream, or on another one while this is the default stream."""
     driver, found = cuda(), c_int()
-    with current(device):
-        status = driver.status["cuStreamIsCapturing"](stream, byref(found))
+    status = driver.status["cuStreamIsCapturing"](stream, byref(found))
     if status in _CAPTURED:
         return True
     driver.check(status, "cuStreamIsCapturing")

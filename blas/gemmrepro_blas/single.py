@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro_blas import driver, library
-from gemmrepro_blas.calls import allocated, common_stream, empty, multipliable, on_gpu, real_scalar, target
+from gemmrepro_blas.calls import allocated, common_stream, empty, fresh, multipliable, on_gpu, real_scalar, target
 from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import SINGLES, Matrix, matrix
 from gemmrepro_blas.table import BYTES, Layout, Shape, ceil_div, kernel, laid_out, table, usable
@@ -150,7 +150,7 @@ def sgemm(
     if c is None and scalars[1] != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
     out = c if c is not None else empty(a, left.rows, right.columns, SINGLES)
-    into = target(out, left, right, SINGLES)
+    into = target(c, left, right, SINGLES) if c is not None else fresh(out, left, right, SINGLES)
     if into.by_columns:  # C^T = B^T A^T
         left, right, into = right.transposed, left.transposed, into.transposed
     if into.rows and into.columns:

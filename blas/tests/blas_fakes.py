@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -92,12 +91,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         return lambda *values: made.log.append((what, None, [*values]))
 
     fakes = {
-        **{"Function": Function, "Code": lambda path, device: None, "Event": _Event, "current": nullcontext},
-        **{"multiprocessors": lambda device: 132, "is_captured": lambda stream, device: made.capturing},
+        **{"Function": Function, "Code": lambda path, device: None, "Event": _Event, "_context": lambda device: None},
+        **{"multiprocessors": lambda device: 132, "is_captured": lambda stream: made.capturing},
         **{"device_of": lambda pointer: made.device, "new_stream": lambda: 99, "synchronize": note("synchronize")},
         **{"read_words": lambda address, count, stream, device: made.plan, "read": lambda *_: made.kinds},
         **{name: note(name) for name in ("copy", "clear", "write")},
-        "cuda": lambda: None,
+        "cuda": lambda: lambda *_: None,
         "tensor_map": lambda dtype, box, address, lengths, row_bytes: Map(address, lengths),
     }
     for name, fake in fakes.items():

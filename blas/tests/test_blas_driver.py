@@ -108,7 +108,7 @@ def test_a_cluster_is_an_attribute_of_the_launch(given: Any) -> None:
             "no launch 'f'",
         ),
         ({"cuStreamSynchronize": 700}, lambda: driver.synchronize(7), "cuStreamSynchronize failed with"),
-        ({"cuStreamIsCapturing": 1}, lambda: driver.is_captured(7, 0), "cuStreamIsCapturing failed with"),
+        ({"cuStreamIsCapturing": 1}, lambda: driver.is_captured(7), "cuStreamIsCapturing failed with"),
         ({}, lambda: driver.multiprocessors(0), r"runs on Hopper \(compute capability 9\.0\) and GPU 0 has 0\.0"),
     ],
 )
@@ -131,7 +131,7 @@ def test_a_binary_that_cannot_be_loaded_is_refused_in_a_sentence(given: Any, tmp
 @pytest.mark.parametrize(("status", "active", "wanted"), [(0, 0, False), (0, 1, True), (900, 0, True), (906, 0, True)])
 def test_captures_are_seen_from_any_stream(given: Any, status: int, active: int, wanted: bool) -> None:
     given(cuStreamIsCapturing=lambda stream, at: stored(at, active) or status)
-    assert driver.is_captured(7, 0) is wanted
+    assert driver.is_captured(7) is wanted
 
 
 def test_a_forked_process_is_told_to_spawn(given: Any) -> None:

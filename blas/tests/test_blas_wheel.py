@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support import ROOT, copy_sources, snakemake
 
 from gemmrepro import registry
 from gemmrepro.build.key import keyed
@@ -72,6 +74,27 @@ def test_binaries_of_other_sources_are_not_packed(built: Path, tmp_path: Path) -
     (folder / f"{export.DGEMM}.json").write_text(json.dumps(record | {"build_key": "f" * 16}))
     with pytest.raises(UserError, match=r"crt\.first_wave in .* was built from other sources than today's; run the t"):
         wheel.write(folder, tmp_path)
+
+
+def test_a_finished_run_packs_its_binaries(tmp_path: Path) -> None:
+    """By the rule, in a copy of the checkout whose builds are done."""
+    if not (ROOT / "results/build/cuda13/crt.first_wave.fatbin").is_file() or not shutil.which("snakemake"):
+        pytest.skip("the stage build has not run here")
+    copy = tmp_path / "gemmrepro"
+    copy_sources(copy)
+    for name in ("results", ".snakemake"):
+        subprocess.run(["cp", "-a", str(ROOT / name), str(copy)], check=True)
+    shutil.rmtree(copy / ".snakemake/locks", ignore_errors=True)
+    (copy / "resources").mkdir()
+    for name in ("images", "cache"):
+        (copy / "resources" / name).symlink_to((ROOT / "resources" / name).resolve())
+    done = snakemake("--rerun-triggers", "mtime", "--use-singularity", "wheel", folder=copy)
+    assert done.returncode == 0, done.stdout
+    (made,) = (copy / "results/wheel").glob("gemmrepro_blas-*.whl")
+    with zipfile.ZipFile(made) as held:
+        packed = [name for name in held.namelist() if name.endswith(".fatbin")]
+        built = {name: (copy / "results/build/cuda13" / Path(name).name).read_bytes() for name in packed}
+        assert len(packed) == 7 and all(held.read(name) == built[name] for name in packed)
 
 
 @pytest.fixture(scope="module")
