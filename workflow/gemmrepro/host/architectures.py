@@ -12,10 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gemmrepro import registry
-from gemmrepro.core import schemas
 from gemmrepro.core.architectures import COMPILED, KNOWN
 from gemmrepro.errors import UserError
 from gemmrepro.judge.metrics import METRICS
@@ -102,11 +99,6 @@ def _kernels(compute: Mapping[str, Any]) -> list[str]:
 def _computed(article: str) -> list[Mapping[str, Any]]:
     """What the claims of an article compute, as far as it can be read."""
     try:
-        document = schemas.parse_yaml((articles.folder(article) / articles.CLAIMS).read_text())
-    except (FileNotFoundError, yaml.YAMLError, RecursionError):
-        return []
-    try:
-        listed = articles.expanded(document.get("claims") or ()) if isinstance(document, dict) else ()
+        return [claim.get("compute") or {} for claim in articles.declared(articles.folder(article) / articles.CLAIMS)]
     except UserError:
         return []
-    return [claim.get("compute") or {} for claim in listed]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from gemmrepro.core import schemas
 from gemmrepro.core.paths import ROOT, SCHEMAS
 from gemmrepro.core.text import filled_in
 from gemmrepro.errors import UserError
+from gemmrepro.judge import derived
 from gemmrepro.judge.carrying import problems as carrying_problems
 from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS, Problem
@@ -67,9 +67,11 @@ def load_file(
     Raises:
         UserError: names the file, and every claim and key that is wrong.
     """
-    document = _document(path, checked=judged)
+    document = _document(path, article, checked=judged)
     text, published = articles.article(article), published_rows(article)
-    problems = [*([] if judged else mapping_problems(article)), *_repeated(document["claims"])]
+    if wrong_map := [] if judged else mapping_problems(article):
+        raise UserError(f"{'; '.join(wrong_map)}.")
+    problems = _repeated(document["claims"])
     claims = []
     for entry in document["claims"]:
         claim, wrong = _load_claim(entry, text, published, families)
@@ -77,8 +79,18 @@ def load_file(
         problems += [f"claim '{entry['id']}', key '{problem.key}': {problem.message}" for problem in wrong]
     problems += _wrongly_covered(claims)
     if problems:
-        raise UserError(f"{path}: {'; '.join(problems)}.")
+        raise UserError(f"{path}: {'; '.join(_with_lines(path, problems))}.")
     return claims
+
+
+def _with_lines(path: Path, problems: Sequence[str]) -> list[str]:
+    """Problems with the line of their claim's entry; without one where article.yaml's `derive` makes the claim."""
+    lines: dict[str, int] = {}
+    for entry, node in zip(*articles.entries(path), strict=True):
+        for claim in articles.expanded([entry]) if isinstance(entry, dict) else ():
+            lines.setdefault(str(claim.get("id")), node)
+    named = [(re.match(r"claim '([^']*)'", problem), problem) for problem in problems]
+    return [f"line {lines[name[1]]}, {text}" if name and name[1] in lines else text for name, text in named]
 
 
 def _wrongly_covered(claims: Sequence[Claim]) -> list[str]:
@@ -107,24 +119,27 @@ def _not_covering(claim: Claim, name: str, own: Mapping[str, Claim]) -> str:
     return ""
 
 
-def _document(path: Path, *, checked: bool) -> dict[str, Any]:
-    """The file as YAML that fits the schema, if need be as `checked` before. Raises UserError."""
-    try:
-        document: dict[str, Any] = schemas.parse_yaml(path.read_text())
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-    if isinstance(document, dict) and isinstance(document.get("claims"), list):
+def _document(path: Path, article: str, *, checked: bool) -> dict[str, Any]:
+    """The file as YAML that fits the schema, if need be as `checked` before, with what is derived. Raises UserError."""
+    written = articles.document_of(path) if path.is_file() else {"claims": []}
+    if not isinstance(written, dict) or not isinstance(written.get("claims"), list):
+        raise UserError(f"{path}: the top level must have the list 'claims'. See {SCHEMA.relative_to(ROOT)}.")
+    ids = {entry.get("id") for entry in written["claims"] if isinstance(entry, dict)}
+    entries = [*written["claims"], *(entry for entry in derived.entries(article) if entry["id"] not in ids)]
+    whole, problems = [], []
+    for entry in entries:
         try:
-            document["claims"] = articles.expanded(document["claims"])
+            whole.append(derived.completed(entry, article))
         except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-    if checked:
-        return document
-    found = schemas.errors(document, schema(_words(document)))
-    errors = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
-    if errors:
-        shown = "; ".join(f"{_place(document, error)}: {_message(error)}" for error in errors[:_SHOWN_ERRORS])
-        more = f"; and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""
+            problems.append(f"claim '{entry.get('id')}', {error}")
+    document = {**written, "claims": whole}
+    if not problems and not checked and (whole or path.is_file()):
+        found = schemas.errors(document, schema(_words(document)))
+        errors = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
+        problems = [f"{_place(document, error)}: {_message(error)}" for error in errors]
+    if problems:
+        shown = "; ".join(_with_lines(path, problems[:_SHOWN_ERRORS]))
+        more = f"; and {len(problems) - _SHOWN_ERRORS} more" if len(problems) > _SHOWN_ERRORS else ""
         raise UserError(f"{path}: {shown}{more}. See {SCHEMA.relative_to(ROOT)}.")
     return document
 
@@ -285,12 +300,7 @@ def load(families: tuple[str, ...] | None = None, *, judged: bool = False) -> li
         about = {name for family in wanted for name in articles.about(family)}
         names = tuple(name for name in names if name in about)
     paths = {name: articles.folder(name) / articles.CLAIMS for name in names}
-    found = [
-        claim
-        for name, path in paths.items()
-        if path.is_file()
-        for claim in load_file(path, name, judged=judged, families=families)
-    ]
+    found = [claim for name, path in paths.items() for claim in load_file(path, name, judged=judged, families=families)]
     return [claim for family in wanted for claim in found if claim.family == family]
 
 

@@ -9,7 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gemmrepro import experiments, registry
+from gemmrepro.core import schemas
 from gemmrepro.errors import UserError
+from gemmrepro.gpu.baselines import BASELINES
 from gemmrepro.measure.columns import number
 from gemmrepro.registry import articles
 
@@ -39,15 +42,32 @@ def published_rows(name: str | None = None) -> list[dict[str, Any]]:
 
 
 def mapping_problems(name: str) -> list[str]:
-    """What is wrong between an article's numbers and its map: timed systems without an entry, entries without a row."""
+    """What is wrong between an article's numbers and its map, each with its file and line.
+
+    That is timed systems without an entry, entries without a row, and names of neither a kernel nor a library.
+    """
     rows, mapped = published_rows(name), articles.programs(name)
-    every = {row["system"] for row in rows}
+    every, path = {row["system"] for row in rows}, articles.folder(name) / articles.MAP
     missing = sorted({row["system"] for row in rows if row["metric"] in TIMED} - mapped.keys())
-    file, numbers = f"articles/{name}/{articles.MAP}", articles.NUMBERS
-    wrong = [f"{file}: the system '{each}' of {numbers} is missing; say what stands for it" for each in missing]
-    return wrong + [
-        f"{file}, key 'systems.{each}': {numbers} has no such system" for each in mapped if each not in every
+    wrong = [
+        f"{path}: the system '{each}' of {articles.NUMBERS} is missing; say what stands for it" for each in missing
     ]
+    known = {*(kernel.id for kernel in registry.kernels()), *libraries()} if mapped else set()
+    for system, program in mapped.items():
+        strange = [each for each in program.kernels if each not in known]
+        if system not in every:
+            place = schemas.place(path, "systems", system)
+            wrong.append(f"{place}: {articles.NUMBERS} has no such system; remove it, or enter its numbers")
+        elif strange:
+            place = schemas.place(path, "systems", system)
+            wrong.append(f"{place}: '{strange[0]}' is neither a kernel nor a library; name one that there is")
+    return wrong
+
+
+def libraries() -> set[str]:
+    """The libraries that a system may stand for: the baselines, and those that an experiment calls."""
+    called = (each for family in registry.family_names() for each in experiments.declared(family))
+    return {*BASELINES, *(library for experiment in called for library in experiment.libraries)}
 
 
 def as_csv() -> str:
