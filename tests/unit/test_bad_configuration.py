@@ -222,9 +222,9 @@ COMMAND_LINES = [
     (f"{STAGE} compare {{runs}} {{runs}} --figure x.bmp", "choose a name in .svg, .pdf"),
     (f"{STAGE} compare {{runs}} {{list_run}}", "run.json is corrupt: the whole: "),
     (f"{STAGE} accept /none.zip", "/none.zip cannot be read (No such file or directory)"),
-    (f"{STAGE}.judge.tally /none.json", "/none.json is missing; make them with"),
-    (f"{STAGE}.judge.tally {{runs}}", "cannot be read (Is a directory); make them with"),
-    (f"{STAGE}.judge.tally {{list}}", "was written by another version; judge again"),
+    (f"{STAGE} article judge --verdicts /none.json", "/none.json is missing; make them with"),
+    (f"{STAGE} article judge --verdicts {{runs}}", "cannot be read (Is a directory); make them with"),
+    (f"{STAGE} article judge --verdicts {{list}}", "was written by another version; judge again"),
     (
         f"{STAGE}.recordings.bring --recorded /none --families ladder --out /none",
         "there is no recording /none/ladder",

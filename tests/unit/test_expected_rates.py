@@ -10,10 +10,10 @@ import pytest
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Column
-from gemmrepro.judge import carrying, claims, experiments
+from gemmrepro.judge import carrying, claims
 from gemmrepro.judge.ceilings import measured_ceiling, of_operation
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
-from gemmrepro.judge.metrics import METRICS, rows
+from gemmrepro.judge.metrics import METRICS, experiment, rows
 from gemmrepro.judge.metrics.base import carried_over, expected
 from gemmrepro.registry.chips import Rate
 
@@ -107,7 +107,7 @@ def claim(compute: dict, *published: dict, tolerance: float | None = None) -> Si
 
 
 def points(results: Results, one: SimpleNamespace) -> list[tuple]:
-    values, exact = experiments.point_values(results, one, "cuda13")
+    values, exact = experiment.point_values(results, one, "cuda13")
     return [(value.point, value.value, value.published) for value in values] + [exact]
 
 
@@ -131,7 +131,7 @@ def test_quotients_take_the_far_ends_and_zero_over_zero_is_left_out():
     found = Results(row("k", 64, 4.0), row("o", 64, 2.0), row("k", 128, 0.0), row("o", 128, 0.0), row("o", 256, 0.0))
     found.rows = pd.concat([found.rows, pd.DataFrame([row("k", 256, 3.0)])])
     one = claim({"over": "o", "where": {"n": [64, 128, 256]}})
-    (first, last), exact = experiments.point_values(found, one, "cuda13")
+    (first, last), exact = experiment.point_values(found, one, "cuda13")
     assert exact == 1 and first.value == 2.0 and first.unit == "ratio"
     assert (first.ci_low, first.ci_high) == (pytest.approx(3.6 / 2.2), pytest.approx(4.4 / 1.8))
     assert last.value == float("inf") and "the divisor is 0" in last.number
@@ -161,7 +161,7 @@ def test_a_point_without_a_row_that_counts_says_why(rows, skipped, says):
 
 def test_a_value_without_an_interval_is_its_own():
     found = Results(row("k", 64, 2.0, low=None, high=None))
-    (value,), _ = experiments.point_values(found, claim({"where": {"n": 64}}), "cuda13")
+    (value,), _ = experiment.point_values(found, claim({"where": {"n": 64}}), "cuda13")
     assert (value.ci_low, value.value, value.ci_high, value.unit) == (2.0, 2.0, 2.0, "ms")
     assert value.label == "n 64, cuda13" and value.sources == ("f/e/k/cuda13/64",)
 

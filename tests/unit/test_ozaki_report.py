@@ -14,7 +14,7 @@ from gemmrepro.figures import declared, style
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.evidence import Evidence
-from gemmrepro.judge.experiments import point_values
+from gemmrepro.judge.metrics.experiment import point_values
 from gemmrepro.measure import rows as measured
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import is_tuned, steps

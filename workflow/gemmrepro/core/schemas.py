@@ -40,6 +40,11 @@ def load(name: str) -> dict[str, Any]:
     return parse_yaml((SCHEMAS / name).read_text())
 
 
+def words(name: str, definition: str) -> dict[str, str]:
+    """The words that a definition of workflow/schemas/<name> lists, and what each means."""
+    return {each["const"]: each["description"] for each in load(name)["$defs"][definition]["oneOf"]}
+
+
 @cache
 def _validator(text: str, whole_numbers: bool) -> jsonschema.protocols.Validator:
     try:

@@ -16,7 +16,8 @@ from gemmrepro.errors import UserError
 from gemmrepro.judge import derived
 from gemmrepro.judge.carrying import problems as carrying_problems
 from gemmrepro.judge.claim import ARTICLE, Claim
-from gemmrepro.judge.metrics import METRICS, Problem
+from gemmrepro.judge.metrics import METRICS
+from gemmrepro.judge.metrics.base import Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
 from gemmrepro.judge.published import NEED_NO_CLAIM, mapping_problems, published_rows
 from gemmrepro.judge.rules import FACTOR
@@ -42,10 +43,7 @@ def schema(words: Collection[str] = tuple(METRICS)) -> dict[str, Any]:
     """
     document = deepcopy(schemas.load(SCHEMA.name))
     compute, claim = (document["$defs"][name] for name in ("compute", "claim"))
-    compute["properties"]["metric"] = {
-        "description": " ".join(f"{word}: {metric.rule}" for word, metric in METRICS.items()),
-        "enum": list(METRICS),
-    }
+    compute["properties"]["metric"] = {"enum": list(METRICS)}
     for word in words:
         chosen = {"properties": {"metric": {"const": word}}}
         compute.setdefault("allOf", []).append({"if": chosen, "then": {"$ref": f"#/$defs/metrics/{word}/compute"}})
@@ -193,23 +191,17 @@ def _load_claim(
     transfer, wrong = _with_rows(entry["transfer"], published)
     throughput, wrong_throughput = _look_up(tuple(filter(None, [entry.get("throughput")])), published)
     problems += wrong + wrong_throughput
+    as_it_is = ("id", "where", "statement", "compute", "tolerance", "register", "covered_by", "correction")
     claim = Claim(
-        id=entry["id"],
+        **{name: entry[name] for name in as_it_is if name in entry},
         family=_family(entry),
         article=article.name,
-        where=entry["where"],
-        statement=entry["statement"],
         published=rows,
-        compute=compute,
         transfer=transfer,
-        tolerance=entry.get("tolerance"),
         within_factor=float(entry.get("within_factor", FACTOR)),
         same_side="same_side_of" in entry,
         toolkits=tuple(article.toolkits),
         cache=compute.get("cache", article.cache),
-        register=entry.get("register", ARTICLE),
-        covered_by=entry.get("covered_by"),
-        correction=entry.get("correction"),
         regime=entry.get("regime", article.regime or NOT_STATED),
         throughput=throughput[0] if throughput else None,
     )
@@ -304,12 +296,8 @@ def load(families: tuple[str, ...] | None = None, *, judged: bool = False) -> li
     return [claim for family in wanted for claim in found if claim.family == family]
 
 
-def uncovered(claims: list[Claim]) -> list[dict[str, Any]]:
-    """Rows of numbers.csv that no claim refers to, of the articles that `claims` are about.
-
-    Rows of the metrics in `NEED_NO_CLAIM` are left out.
-    """
-    names = {claim.article for claim in claims}
+def uncovered(claims: Sequence[Claim], article: str | None = None) -> list[dict[str, Any]]:
+    """Rows of numbers.csv that none of `claims` refers to, of an article or of all, but for `NEED_NO_CLAIM`."""
     used = {tuple(row.items()) for claim in claims for row in claim.published}
-    results = [row for row in published_rows() if row["article"] in names and row["metric"] not in NEED_NO_CLAIM]
+    results = [row for row in published_rows(article) if row["metric"] not in NEED_NO_CLAIM]
     return [row for row in results if tuple(row.items()) not in used]

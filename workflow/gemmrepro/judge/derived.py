@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any
 
 from gemmrepro import registry
+from gemmrepro.core import schemas
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.baselines import BASELINES
 from gemmrepro.judge.published import published_rows
@@ -30,36 +30,8 @@ THROUGHPUT, SPEEDUP, RATIO = "throughput", "speedup", "ratio_to_cublas"
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What claims of a kind have in common: how they carry over, why, and how near is right."""
-
-    transfer: str
-    why: str
-    rest: Mapping[str, Any] = field(default_factory=dict)
-
-
-KINDS = {
-    "share": Kind(
-        "share",
-        "The share of the chip's rate that a kernel reaches should be the same here. Caches and the bytes per "
-        "operation differ, hence 15% either way.",
-        {"tolerance": 0.15},
-    ),
-    "ratio": Kind(
-        "ratio",
-        "Kernel and library run on the same GPU, so clock and core count cancel. The balance of arithmetic to memory "
-        "and the library's release do not, hence 10% either way.",
-        {"tolerance": 0.10, "same_side_of": 1},
-    ),
-    "step": Kind(
-        "ratio",
-        "Both kernels run on the same GPU, so its size cancels. Caches and the balance of arithmetic to memory do not, "
-        "hence 15% either way; that the step is a gain, or a loss, must hold everywhere.",
-        {"tolerance": 0.15, "same_side_of": 1},
-    ),
-    "order": Kind("order", "The order of the kernels should hold where the sizes of the gains do not."),
-}
+_DEFINED = schemas.load("claims.schema.yaml")["$defs"]["derived"].items()
+KINDS: Mapping[str, Mapping[str, Any]] = {kind: defined["default"] for kind, defined in _DEFINED}
 """The kinds of claims that follow from numbers and map."""
 
 
@@ -80,8 +52,7 @@ def completed(entry: Any, article: str) -> Any:
     rest = {key: value for key, value in entry.items() if key != "derive"}
     compute = {**_compute(kind, rows, article), **rest.get("compute", {})}
     of = {"of": RATES.get(rows[0]["dtype"], "")} if kind == "share" else {}
-    transfer = {"kind": KINDS[kind].transfer, **of, "why": KINDS[kind].why}
-    return {**KINDS[kind].rest, "transfer": transfer, **rest, "compute": compute}
+    return {**KINDS[kind], "transfer": {**KINDS[kind]["transfer"], **of}, **rest, "compute": compute}
 
 
 def _row(reference: Mapping[str, Any], article: str) -> Row:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from gemmrepro import experiments, registry
 from gemmrepro.core import schemas
@@ -72,15 +73,9 @@ def libraries() -> set[str]:
 
 def as_csv() -> str:
     """All numbers as one table, as their files print them, with the article's name in a column of its own."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["article", *PUBLISHED_COLUMNS])
-    for name in articles.article_names():
-        path = articles.folder(name) / articles.NUMBERS
-        if path.is_file():
-            with path.open(newline="") as file:
-                writer.writerows([name, *(row[each] for each in PUBLISHED_COLUMNS)] for row in csv.DictReader(file))
-    return text.getvalue()
+    paths = [path for name in articles.article_names() if (path := articles.folder(name) / articles.NUMBERS).is_file()]
+    tables = [pd.read_csv(path, dtype=str, keep_default_na=False)[PUBLISHED_COLUMNS] for path in paths]
+    return pd.concat(tables, keys=[path.parent.name for path in paths], names=["article", ""]).droplevel(1).to_csv()
 
 
 @cache

@@ -22,7 +22,6 @@ from gemmrepro.judge.rules import (
     NOT_COMPARABLE,
     PARTLY,
     REPRODUCED,
-    RIGHT,
     UNDECIDED,
     VERDICTS,
     WRONG,
@@ -168,12 +167,6 @@ class VerdictsView:
         lists = {name: tuple(claim for about, claim in wrong if about.get("class") == name) for name in _CORRECTIONS}
         return [View(name=name, rule=_CORRECTIONS[name], claims=claims) for name, claims in lists.items() if claims]
 
-    @property
-    def unfounded(self) -> list[ClaimView]:
-        """The claims that are marked as wrong on any GPU although the article's statement was found to hold."""
-        marked = [claim for claim in self.claims if claim.correction and claim.correction["class"] in ANYWHERE]
-        return [claim for claim in marked if claim.verdict in RIGHT]
-
 
 def read_verdicts(path: Path, place: Place = nowhere) -> VerdictsView:
     """Read verdicts.json; `place` finds the row behind a key. Raises UserError if it is missing or not JSON."""
@@ -287,16 +280,17 @@ _UNKNOWN: Mapping[str, Any] = {
 
 
 def references() -> tuple[Reference, ...]:
-    """The articles in alphabetical order, one entry per text, then the cited works in the order of their list.
+    """The articles in alphabetical order, one entry per text, then the works that are only cited, as in their list.
 
     Raises:
         UserError: a file is missing or wrong.
     """
     path = paths.KERNELS_DIR / "references.yaml"
-    entries = [*_texts(), *schemas.read_yaml(path, "references.schema.yaml")["references"]]
-    ids = [entry["id"] for entry in entries]
+    cited = schemas.read_yaml(path, "references.schema.yaml")["references"]
+    ids = [entry["id"] for entry in cited]
     for wrong in sorted({each for each in ids if ids.count(each) > 1}):
         raise UserError(f"{path}: there must be one reference with the id '{wrong}', not {ids.count(wrong)}.")
+    entries = [*_texts(), *(entry for entry in cited if entry["id"] not in article_names())]
     return tuple(Reference(**{**_UNKNOWN, **entry, "number": number}) for number, entry in enumerate(entries, 1))
 
 

@@ -20,6 +20,7 @@ from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 from gemmrepro.registry import chips
 
+NAME = "[a-z0-9]+(-[a-z0-9]+)*"
 ARTICLE, NUMBERS, MAP, CLAIMS = FILES = ("article.yaml", "numbers.csv", "map.yaml", "claims.yaml")
 
 
@@ -74,7 +75,7 @@ def article_names() -> tuple[str, ...]:
     for path in sorted(paths.ARTICLES_DIR.glob("[!.]*")):
         if not path.is_dir():
             raise UserError(f"{path}: nothing reads it; articles/ holds a folder per article. Move or remove it.")
-        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.name):
+        if not re.fullmatch(NAME, path.name):
             raise UserError(f"{path}: an article's name has small letters, digits and hyphens; rename the folder.")
         found = {each.name for each in path.glob("[!.]*")}
         if strange := sorted(found - set(FILES)):
