@@ -67,7 +67,7 @@ def load_file(
     """
     document = _document(path, article, checked=judged)
     text, published = articles.article(article), published_rows(article)
-    if wrong_map := [] if judged else mapping_problems(article):
+    if wrong_map := [] if judged else mapping_problems(article, families is None):
         raise UserError(f"{'; '.join(wrong_map)}.")
     problems = _repeated(document["claims"])
     claims = []
@@ -292,8 +292,9 @@ def load(families: tuple[str, ...] | None = None, *, judged: bool = False) -> li
         about = {name for family in wanted for name in articles.about(family)}
         names = tuple(name for name in names if name in about)
     paths = {name: articles.folder(name) / articles.CLAIMS for name in names}
-    found = [claim for name, path in paths.items() for claim in load_file(path, name, judged=judged, families=families)]
-    return [claim for family in wanted for claim in found if claim.family == family]
+    stating = {name: path for name, path in paths.items() if path.is_file() or articles.article(name).derive}
+    files = [load_file(path, name, judged=judged, families=families) for name, path in stating.items()]
+    return [claim for family in wanted for claims in files for claim in claims if claim.family == family]
 
 
 def uncovered(claims: Sequence[Claim], article: str | None = None) -> list[dict[str, Any]]:

@@ -42,21 +42,23 @@ def published_rows(name: str | None = None) -> list[dict[str, Any]]:
     return [{"article": each, **row} for each, path in paths.items() if path.is_file() for row in _read(path)]
 
 
-def mapping_problems(name: str) -> list[str]:
+def mapping_problems(name: str, every: bool = True) -> list[str]:
     """What is wrong between an article's numbers and its map, each with its file and line.
 
-    That is timed systems without an entry, entries without a row, and names of neither a kernel nor a library.
+    That is timed systems without an entry, entries without a row, and names of neither a kernel nor a library; unless
+    `every` family is at hand, only names in one that is.
     """
     rows, mapped = published_rows(name), articles.programs(name)
-    every, path = {row["system"] for row in rows}, articles.folder(name) / articles.MAP
+    printed, path = {row["system"] for row in rows}, articles.folder(name) / articles.MAP
     missing = sorted({row["system"] for row in rows if row["metric"] in TIMED} - mapped.keys())
     wrong = [
         f"{path}: the system '{each}' of {articles.NUMBERS} is missing; say what stands for it" for each in missing
     ]
     known = {*(kernel.id for kernel in registry.kernels()), *libraries()} if mapped else set()
+    families = registry.family_names()
     for system, program in mapped.items():
-        strange = [each for each in program.kernels if each not in known]
-        if system not in every:
+        strange = [each for each in program.kernels if each not in known and (every or each.split(".")[0] in families)]
+        if system not in printed:
             place = schemas.place(path, "systems", system)
             wrong.append(f"{place}: {articles.NUMBERS} has no such system; remove it, or enter its numbers")
         elif strange:
