@@ -13,9 +13,8 @@ import pytest
 from support import ROOT
 
 from gemmrepro import registry
-from gemmrepro.check.stage import check_family
+from gemmrepro.check.family import check_family
 from gemmrepro.core import paths
-from gemmrepro.figures import stage
 
 
 @pytest.mark.parametrize("family", registry.family_names())
@@ -23,11 +22,6 @@ def test_every_family_passes(family: str) -> None:
     findings = check_family(family)
     assert not findings.problems
     assert findings.passed > 20 * len(registry.kernels(family))
-
-
-def test_figures_of_the_registry_are_those_that_can_be_drawn() -> None:
-    for name in registry.family_names():
-        assert set(registry.family(name).figures) <= set(stage.painters(name)) & set(registry.FIGURES)
 
 
 @dataclass(frozen=True)
@@ -214,7 +208,7 @@ def test_the_command_prints_a_line_for_each_family() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("check", "stairs"), "no kernel family 'stairs'"), (("chek",), "no command 'chek'; known are check")],
+    [(("check", "stairs"), "no kernel family 'stairs'"), (("chek",), "no stage 'chek'; known are check")],
 )
 def test_what_there_is_not_is_named(arguments: tuple[str, ...], message: str) -> None:
     done = run(*arguments)

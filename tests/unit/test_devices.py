@@ -16,8 +16,7 @@ from gemmrepro import registry
 from gemmrepro.core.architectures import shared_limit
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
-from gemmrepro.recordings.accept import accept
-from gemmrepro.recordings.bundles import read_bundle
+from gemmrepro.recordings.bundles import accept, read_bundle
 from gemmrepro.registry.requirements import requirement, tally
 
 WORLDS = [Device.read(path) for path in DEVICES.values()]

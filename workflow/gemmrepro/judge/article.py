@@ -10,9 +10,9 @@ test is wrong.
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,27 +37,19 @@ from gemmrepro.registry import articles
 TEMPLATE = paths.ROOT / "workflow" / "templates" / "article"
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(options: Namespace) -> int:
     """Run a subcommand. Returns the exit code: 1 if an article is incomplete."""
-    parser = argparse.ArgumentParser(prog="gemmrepro article", description="Make, check and judge an article's folder.")
-    parser.add_argument("what", choices=("new", "check", "judge"))
-    parser.add_argument("name", nargs="?", help="its folder in articles/; default of check: all of them")
-    parser.add_argument("--text", type=Path, help="the article's text: check that its numbers have rows")
-    parser.add_argument("--gpu", default="h200", help="whose recordings, a folder of reports/recorded (default: h200)")
-    parser.add_argument("--verdicts", type=Path, help="judge: show those of this verdicts.json instead")
-    parser.add_argument("--schema", action="store_true", help="check: print the schema of a claims.yaml instead")
-    given = parser.parse_args(arguments)
-    if given.schema:
+    if options.schema:
         print(yaml.safe_dump(claims.schema(), sort_keys=False, width=120, allow_unicode=True), end="")
         return 0
-    if given.what == "new":
-        if given.name is None:
+    if options.do == "new":
+        if not options.names:
             raise UserError("name the article: python -m gemmrepro article new NAME.")
-        return _new(given.name)
-    names = articles.article_names() if given.name is None else (articles.article(given.name).name,)
-    if given.what == "check":
-        return max(_check(name, given.text) for name in names)
-    return _show(_read(given.verdicts) if given.verdicts else _judged(names, paths.RECORDINGS / given.gpu), names)
+        return max(_new(name) for name in options.names)
+    names = [articles.article(name).name for name in options.names] or articles.article_names()
+    if options.do == "check":
+        return max(_check(name, options.text) for name in names)
+    return _show(_read(options.verdicts) if options.verdicts else _judged(names, paths.RECORDINGS / options.gpu), names)
 
 
 def _new(name: str) -> int:
@@ -120,7 +112,7 @@ def _uncovered(name: str, text: Path) -> Iterator[str]:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    document = read_json(path, "the verdicts", "make them with python -m gemmrepro.judge.verdicts")
+    document = read_json(path, "the verdicts", "make them with python -m gemmrepro verdicts")
     if not isinstance(document, dict) or document.get("schema") != judging.SCHEMA:
         raise UserError(f"{path} was written by another version; judge again.")
     return document
