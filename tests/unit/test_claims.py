@@ -19,7 +19,7 @@ from gemmrepro.core.paths import ARTICLES_DIR, ROOT
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims
-from gemmrepro.judge.metrics import METRICS, metric_rules
+from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.ways import way_of
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.regimes import REGIMES, SUSTAINED
@@ -81,9 +81,6 @@ def broken(tmp_path: Path, change) -> UserError:
     [
         (lambda d: d["claims"][3].update(tolerance="wide"), ["ladder.throughput.L4", "'tolerance'", "wide"]),
         (lambda d: d["claims"][0]["compute"].update(metric="gigaflops"), ["ladder.throughput.L1", "'compute.metric'"]),
-        (lambda d: d["claims"][0]["compute"].update(over="ladder.smem"), ["'compute'", "over"]),
-        (lambda d: d["claims"][0].pop("tolerance"), ["ladder.throughput.L1", "tolerance"]),
-        (lambda d: d["claims"][0].update(published=d["claims"][0]["published"] * 2), ["ladder.throughput.L1"]),
         (
             lambda d: d["claims"][0].update(
                 compute={"metric": "faster", "kernel": "ladder.naive", "over": "ladder.smem", "n": 4096}
@@ -94,7 +91,6 @@ def broken(tmp_path: Path, change) -> UserError:
         (lambda d: d["claims"][0]["transfer"].pop("why"), ["'transfer'", "why"]),
         (lambda d: d["claims"][0].update(colour="red"), ["ladder.throughput.L1", "colour"]),
         (lambda d: d["claims"][0]["published"][0].update(n=4097), ["ladder.throughput.L1", "published", "0 rows"]),
-        (lambda d: d["claims"][0]["published"][0].update(system="L9"), ["'published'", "L9"]),
         (lambda d: d["claims"][0]["compute"].update(kernel="ladder.nave"), ["'compute'", "ladder.nave"]),
         (lambda d: d["claims"][1].update(id="ladder.throughput.L1"), ["used twice"]),
         (lambda d: d["claims"][0].update(statement="It is {speed}."), ["'statement'"]),
@@ -106,14 +102,9 @@ def broken(tmp_path: Path, change) -> UserError:
             ["latter.x", "'family'", "no family 'latter'"],
         ),
         (lambda d: d["claims"][-1]["compute"].update(pattern="LDS(", least=1), ["ladder.code.L6.shared", "pattern"]),
-        (lambda d: d["claims"][-1]["compute"].pop("pattern"), ["ladder.code.L6.shared", "pattern"]),
-        (lambda d: d["claims"][-1].update(tolerance=0.1), ["ladder.code.L6.shared", "tolerance"]),
         (lambda d: d["claims"][-1].update(statement="It has {value}."), ["'statement'", "no braces"]),
-        (lambda d: d["claims"][0].pop("published"), ["ladder.throughput.L1"]),
-        (lambda d: d["claims"][0].update(correction={"instead": "I", "known": "K"}), ["'correction'", "class"]),
         (lambda d: d["claims"][0].update(correction=CORRECTION | {"class": "false"}), ["'correction.class'", "false"]),
         (lambda d: d["claims"][0].update(correction=CORRECTION | {"class": "outdated"}), ["'correction'", "release"]),
-        (lambda d: d["claims"][0]["compute"].pop("n"), ["ladder.throughput.L1", "'n'"]),
     ],
 )
 def test_a_wrong_file_is_refused_by_claim_and_key(tmp_path, change, words):
@@ -183,8 +174,9 @@ def test_the_schema_documents_the_vocabulary_and_names_each_metrics_claims():
     jsonschema.Draft202012Validator.check_schema(schema)
     metric = schema["$defs"]["compute"]["properties"]["metric"]
     assert metric["enum"] == list(METRICS)
-    described = {word: of["description"] for word, of in schema["$defs"]["metrics"].items()}
-    assert described == dict(metric_rules())
+    assert {word: metric.rule for word, metric in METRICS.items()} == {
+        word: of["description"] for word, of in schema["$defs"]["metrics"].items()
+    }
 
 
 @pytest.mark.parametrize(

@@ -124,10 +124,17 @@ def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
         known = ", ".join(sorted(path.name for path in recorded.parent.iterdir()))
         raise UserError(f"there are no recordings {recorded}; --gpu takes {known}.")
     found = [claim for name in names for claim in claims.load_file(articles.folder(name) / articles.CLAIMS, name)]
-    build = paths.ROOT / "results" / "build"
     with TemporaryDirectory() as folder:
         of = _laid_out(recorded, Path(folder))
-        places = (recorded, of / "gates", build, None, lambda _: found, of / "experiments", of / "regimes")
+        places = (
+            recorded,
+            of / "gates",
+            paths.ROOT / "results/build",
+            None,
+            lambda _: found,
+            of / "experiments",
+            of / "regimes",
+        )
         return judging.judge_all(*places).as_json()
 
 

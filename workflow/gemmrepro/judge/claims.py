@@ -19,7 +19,7 @@ from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.metrics.base import Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
-from gemmrepro.judge.published import NEED_NO_CLAIM, mapping_problems, published_rows
+from gemmrepro.judge.published import NEED_NO_CLAIM, mapping_problems, picked, published_rows
 from gemmrepro.judge.rules import FACTOR
 from gemmrepro.measure.regimes import NOT_STATED
 from gemmrepro.registry import articles, family_names
@@ -34,17 +34,12 @@ SCHEMA = SCHEMAS / "claims.schema.yaml"
 _SHOWN_ERRORS = 8
 
 
-def schema(words: Collection[str] = tuple(METRICS)) -> dict[str, Any]:
-    """The JSON schema of a claims.yaml: the file in workflow/schemas, with the words of METRICS and their keys.
-
-    Args:
-        words: the metrics whose keys it checks. Those that a file does not name change no verdict on it, and each takes
-            time of every claim.
-    """
+def schema() -> dict[str, Any]:
+    """The JSON schema of a claims.yaml: the file in workflow/schemas, with the words of METRICS and their keys."""
     document = deepcopy(schemas.load(SCHEMA.name))
     compute, claim = (document["$defs"][name] for name in ("compute", "claim"))
     compute["properties"]["metric"] = {"enum": list(METRICS)}
-    for word in words:
+    for word in METRICS:
         chosen = {"properties": {"metric": {"const": word}}}
         compute.setdefault("allOf", []).append({"if": chosen, "then": {"$ref": f"#/$defs/metrics/{word}/compute"}})
         held = {"if": {"properties": {"compute": chosen}}, "then": {"$ref": f"#/$defs/metrics/{word}/claim"}}
@@ -83,12 +78,17 @@ def load_file(
 
 def _with_lines(path: Path, problems: Sequence[str]) -> list[str]:
     """Problems with the line of their claim's entry; without one where article.yaml's `derive` makes the claim."""
-    lines: dict[str, int] = {}
-    for entry, node in zip(*articles.entries(path), strict=True):
-        for claim in articles.expanded([entry]) if isinstance(entry, dict) else ():
-            lines.setdefault(str(claim.get("id")), node)
-    named = [(re.match(r"claim '([^']*)'", problem), problem) for problem in problems]
-    return [f"line {lines[name[1]]}, {text}" if name and name[1] in lines else text for name, text in named]
+    text = path.read_text() if path.is_file() else ""
+    lines = {
+        re.sub(r"\\\{\w+\\\}", ".+", re.escape(found[1])): text.count("\n", 0, found.start(1)) + 1
+        for found in re.finditer(r"^ *- id: (\S+)", text, re.M)
+    }
+    placed = []
+    for problem in problems:
+        name = re.match(r"claim '([^']*)'", problem)
+        line = next((line for pattern, line in lines.items() if name and re.fullmatch(pattern, name[1])), None)
+        placed.append(f"line {line}, {problem}" if line else problem)
+    return placed
 
 
 def _wrongly_covered(claims: Sequence[Claim]) -> list[str]:
@@ -132,7 +132,7 @@ def _document(path: Path, article: str, *, checked: bool) -> dict[str, Any]:
             problems.append(f"claim '{entry.get('id')}', {error}")
     document = {**written, "claims": whole}
     if not problems and not checked and (whole or path.is_file()):
-        found = schemas.errors(document, schema(_words(document)))
+        found = schemas.errors(document, schema())
         errors = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
         problems = [f"{_place(document, error)}: {_message(error)}" for error in errors]
     if problems:
@@ -140,15 +140,6 @@ def _document(path: Path, article: str, *, checked: bool) -> dict[str, Any]:
         more = f"; and {len(problems) - _SHOWN_ERRORS} more" if len(problems) > _SHOWN_ERRORS else ""
         raise UserError(f"{path}: {shown}{more}. See {SCHEMA.relative_to(ROOT)}.")
     return document
-
-
-def _words(document: Any) -> Collection[str]:
-    """The metrics that the claims of a file name; all where one names none, which any metric's keys might follow."""
-    try:
-        words = {str(claim["compute"]["metric"]) for claim in document["claims"]}
-    except (TypeError, KeyError):
-        words = set()
-    return words if words and words <= METRICS.keys() else tuple(METRICS)
 
 
 def _place(document: Any, error: jsonschema.ValidationError) -> str:
@@ -258,17 +249,9 @@ def _look_up(
 
     `published` are the rows of the claim's article; a reference may name another.
     """
-    rows, problems = [], []
-    for reference in references:
-        among = published_rows() if "article" in reference else published
-        matching = [row for row in among if all(row.get(key) == value for key, value in reference.items())]
-        if len(matching) == 1:
-            rows += matching
-        else:
-            wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
-            message = f"{len(matching)} rows of numbers.csv match ({wanted}), not one"
-            problems.append(Problem("published", message))
-    return tuple(rows), problems
+    found = [picked(each, published_rows() if "article" in each else published) for each in references]
+    rows = tuple(row for row in found if not isinstance(row, str))
+    return rows, [Problem("published", problem) for problem in found if isinstance(problem, str)]
 
 
 def _filled_in(claim: Claim) -> str:

@@ -16,7 +16,7 @@ from gemmrepro import registry
 from gemmrepro.core import schemas
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.baselines import BASELINES
-from gemmrepro.judge.published import published_rows
+from gemmrepro.judge.published import picked, published_rows
 from gemmrepro.registry import articles
 
 RATES = {
@@ -46,21 +46,16 @@ def completed(entry: Any, article: str) -> Any:
     kind = entry["derive"]
     if kind not in KINDS:
         raise UserError(f"key 'derive': '{kind}' is none of {', '.join(KINDS)}")
-    rows = [_row(reference, article) for reference in entry.get("published") or ()]
+    found = [picked(reference, published_rows(article)) for reference in entry.get("published") or ()]
+    rows = [row for row in found if not isinstance(row, str)]
+    if wrong := [row for row in found if isinstance(row, str)]:
+        raise UserError(f"key 'published': {wrong[0]}")
     if not rows:
         raise UserError("key 'published': name the rows of numbers.csv that it is derived from")
     rest = {key: value for key, value in entry.items() if key != "derive"}
     compute = {**_compute(kind, rows, article), **rest.get("compute", {})}
     of = {"of": RATES.get(rows[0]["dtype"], "")} if kind == "share" else {}
     return {**KINDS[kind], "transfer": {**KINDS[kind]["transfer"], **of}, **rest, "compute": compute}
-
-
-def _row(reference: Mapping[str, Any], article: str) -> Row:
-    found = [row for row in published_rows(article) if all(row.get(key) == value for key, value in reference.items())]
-    if len(found) != 1:
-        wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
-        raise UserError(f"key 'published': {len(found)} rows of numbers.csv match ({wanted}), not one")
-    return found[0]
 
 
 def _compute(kind: str, rows: Sequence[Row], article: str) -> dict[str, Any]:

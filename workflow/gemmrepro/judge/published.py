@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,13 @@ def published_rows(name: str | None = None) -> list[dict[str, Any]]:
     names = articles.article_names() if name is None else (name,)
     paths = {each: articles.folder(each) / articles.NUMBERS for each in names}
     return [{"article": each, **row} for each, path in paths.items() if path.is_file() for row in _read(path)]
+
+
+def picked(reference: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | str:
+    """The one row that has the cells of `reference`; a message if it is not one."""
+    matching = [row for row in rows if all(row.get(key) == value for key, value in reference.items())]
+    wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
+    return matching[0] if len(matching) == 1 else f"{len(matching)} rows of numbers.csv match ({wanted}), not one"
 
 
 def mapping_problems(name: str, every: bool = True) -> list[str]:

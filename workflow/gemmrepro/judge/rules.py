@@ -19,20 +19,14 @@ NOT_TESTABLE, NOT_MEASURED = "not testable here", "not measured"
 FACTOR = 2.0
 """How far from the published value one may be that is partly right, where the claim names no smaller factor."""
 
-_RULES = schemas.words("verdicts.schema.yaml", "verdict")
-
-VERDICTS = tuple(_RULES)
+VERDICTS = schemas.words("verdicts.schema.yaml", "verdict")
+"""Every verdict, best first, and when a claim gets it."""
 
 DECIDED = (REPRODUCED, PARTLY, NOT)
 """What a measurement or a count can decide."""
 
 RIGHT, WRONG = (REPRODUCED, BUILD_FACT, CONSISTENT), (NOT, CONTRADICTORY)
 """The verdicts that find a statement right, and those that find it wrong."""
-
-
-def verdict_rules() -> list[tuple[str, str]]:
-    """Every verdict and, in one sentence, when a claim gets it; best first."""
-    return list(_RULES.items())
 
 
 @dataclass(frozen=True)

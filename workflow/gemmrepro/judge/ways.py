@@ -16,13 +16,11 @@ from gemmrepro.judge.rules import RIGHT
 
 MEASURED, COUNT, CONSISTENT, COVERED, NONE = "measured", "count", "consistent", "covered", "none"
 
-_REGISTERS, _WAYS = (schemas.words("verdicts.schema.yaml", name) for name in ("register", "way"))
+REGISTERS, WAYS = (schemas.words("verdicts.schema.yaml", name) for name in ("register", "way"))
+"""Each word and its rule."""
 
 ON_ANY_GPU = (COUNT, CONSISTENT, COVERED, NONE)
 """Ways whose verdicts are the same on every GPU."""
-
-REGISTERS = tuple(_REGISTERS)
-WAYS = tuple(_WAYS)
 
 
 def way_of(claim: Claim) -> str:
@@ -33,16 +31,6 @@ def way_of(claim: Claim) -> str:
     if kind in (SHARE, MODEL, NONE):
         return kind
     return MEASURED if counted(claim) else METRICS[claim.metric].way
-
-
-def register_rules() -> list[tuple[str, str]]:
-    """Every register and what belongs to it."""
-    return list(_REGISTERS.items())
-
-
-def way_rules() -> list[tuple[str, str]]:
-    """Every way of judging and its rule."""
-    return list(_WAYS.items())
 
 
 def tallies(claims: Sequence[Mapping[str, Any]]) -> str:

@@ -22,12 +22,10 @@ from gemmrepro.judge.rules import (
     NOT_COMPARABLE,
     PARTLY,
     REPRODUCED,
-    UNDECIDED,
     VERDICTS,
     WRONG,
     difference,
 )
-from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.paper.text import View, anchor, experiment_anchor, number
 from gemmrepro.registry.articles import AUTHORS, OURS, SAME_IDEA, article, article_names, whose
 
@@ -108,12 +106,7 @@ class ClaimView(View):
         return value / figure if value and figure and value / figure > 0 else None
 
 
-_CORRECTIONS = {
-    "wrong": "on any GPU, or by the article itself",
-    "latent fault": "faults of printed code that change no figure of its article",
-    "outdated": "right when written, of a release that has a successor",
-    "of its generation": "right on the GPU of its article, not on this one",
-}
+_CORRECTIONS = schemas.words("claims.schema.yaml", "error")
 """The classes of corrections, worst first, and what each says of a statement."""
 
 
@@ -149,16 +142,9 @@ class VerdictsView:
     def programs(self) -> Mapping[str, tuple[int, int]]:
         """How many of the articles' statements were decided, and reproduced, by whose program; '' without a kernel."""
         decided = [claim for claim in self.claims if claim.register == ARTICLE and claim.verdict in DECIDED]
-        of = (
-            (name, [each.verdict for each in decided if each.program == name])
-            for name in (AUTHORS, SAME_IDEA, OURS, "")
-        )
-        return {name: (len(verdicts), verdicts.count(REPRODUCED)) for name, verdicts in of}
-
-    @property
-    def undecided(self) -> int:
-        """How many of the articles' statements were measured, with intervals too wide to decide."""
-        return self.counts[ARTICLE][UNDECIDED]
+        held = Counter(claim.program for claim in decided if claim.verdict == REPRODUCED)
+        counted = Counter(claim.program for claim in decided)
+        return {name: (counted[name], held[name]) for name in (AUTHORS, SAME_IDEA, OURS, "")}
 
     @property
     def corrections(self) -> list[View]:
@@ -175,10 +161,7 @@ def read_verdicts(path: Path, place: Place = nowhere) -> VerdictsView:
         claims=tuple(claim_view(entry, place) for entry in verdicts["claims"]),
         gpu=verdicts["gpu"],
         source=verdicts["source"],
-        counts={
-            register: {verdict: verdicts["counts"][register].get(verdict, 0) for verdict in VERDICTS}
-            for register in REGISTERS
-        },
+        counts=verdicts["counts"],
     )
 
 

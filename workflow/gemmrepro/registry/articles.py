@@ -250,13 +250,3 @@ def _parsed(text: str) -> Any:
     if isinstance(document, dict) and isinstance(document.get("claims"), list):
         return {**document, "claims": expanded(document["claims"])}
     return document
-
-
-def entries(path: Path) -> tuple[list[Any], list[int]]:
-    """The entries of a claims.yaml as they are written, and the line of each; none where they cannot be told."""
-    if not path.is_file():
-        return [], []
-    text = path.read_text()
-    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-    (listed,) = (node for key, node in root.value if key.value == "claims")
-    return schemas.parse_yaml(text)["claims"], [node.start_mark.line + 1 for node in listed.value]

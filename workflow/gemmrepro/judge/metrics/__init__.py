@@ -40,8 +40,3 @@ _METRICS: tuple[FigureMetric, ...] = (
 )
 
 METRICS: Mapping[str, FigureMetric] = {metric.word: metric for metric in _METRICS}
-
-
-def metric_rules() -> list[tuple[str, str]]:
-    """Every word of the vocabulary and, in one sentence, what it measures and when a claim with it holds."""
-    return [(word, metric.rule) for word, metric in METRICS.items()]

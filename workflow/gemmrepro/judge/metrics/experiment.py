@@ -64,16 +64,6 @@ class PointValue(Value):
 
 
 @dataclass(frozen=True)
-class _Cell:
-    """One column of one row with its interval."""
-
-    value: float
-    low: float
-    high: float
-    row: pd.Series
-
-
-@dataclass(frozen=True)
 class _Point:
     """Where a value is read: the cells that pick the row, the kernel, and the published row that gave the point."""
 
@@ -115,16 +105,15 @@ def _points(claim: Claim) -> Iterator[_Point]:
 def _value_at(results: Results, claim: Claim, toolkit: str, point: _Point) -> PointValue | None:
     """The value at one point; None where both sides of the quotient are zero. Raises NotMeasured."""
     compute, column = claim.compute, results.experiment.column(claim.compute["value"])
-    cell = _cell(results, compute["value"], point.kernel, toolkit, point.cells)
-    value, low, high = cell.value, cell.low, cell.high
-    keys = [row_key(claim.family, results.experiment.name, cell.row, *point.cells)]
+    value, low, high, row = _cell(results, compute["value"], point.kernel, toolkit, point.cells)
+    keys = [row_key(claim.family, results.experiment.name, row, *point.cells)]
     if "over" in compute:
         over_cells = {**point.cells, **(compute.get("over_where") or {})}
-        over = _cell(results, compute["value"], compute["over"], toolkit, over_cells)
-        keys.append(row_key(claim.family, results.experiment.name, over.row, *over_cells))
-        if cell.value == 0 and over.value == 0:
+        over, over_low, over_high, over_row = _cell(results, compute["value"], compute["over"], toolkit, over_cells)
+        keys.append(row_key(claim.family, results.experiment.name, over_row, *over_cells))
+        if value == 0 and over == 0:
             return None
-        value, low, high = _divide(value, over.value), _divide(low, over.high), _divide(high, over.low)
+        value, low, high = _divide(value, over), _divide(low, over_high), _divide(high, over_low)
     name = _name(point, compute["kernel"])
     label = ", ".join(filter(None, (name, toolkit if results.toolkit else None)))
     unit, published = _unit(claim, column.unit), _published(point, column.unit)
@@ -154,8 +143,10 @@ def _name(point: _Point, kernel: str) -> str:
     return ", ".join(cells)
 
 
-def _cell(results: Results, column_name: str, kernel: str, toolkit: str, cells: Mapping[str, Any]) -> _Cell:
-    """One kernel's value at one point. Raises NotMeasured."""
+def _cell(
+    results: Results, column_name: str, kernel: str, toolkit: str, cells: Mapping[str, Any]
+) -> tuple[float, float, float, pd.Series]:
+    """One kernel's value at one point, the ends of its interval, and its row. Raises NotMeasured."""
     place = ", ".join(f"{column} {value}" for column, value in cells.items())
     what = f"{kernel} in the experiment {results.experiment.name}" + (f" at {place}" if place else "")
     rows = results.of(kernel, toolkit, **cells)
@@ -172,7 +163,7 @@ def _cell(results: Results, column_name: str, kernel: str, toolkit: str, cells: 
     value = float(row[column_name])
     column = results.experiment.column(column_name)
     low, high = (value if not end or pd.isna(row[end]) else float(row[end]) for end in (column.low, column.high))
-    return _Cell(value, low, high, row)
+    return value, low, high, row
 
 
 def _why_absent(results: Results, kernel: str, toolkit: str, what: str) -> str:
