@@ -126,16 +126,9 @@ def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
     found = [claim for name in names for claim in claims.load_file(articles.folder(name) / articles.CLAIMS, name)]
     with TemporaryDirectory() as folder:
         of = _laid_out(recorded, Path(folder))
-        places = (
-            recorded,
-            of / "gates",
-            paths.ROOT / "results/build",
-            None,
-            lambda _: found,
-            of / "experiments",
-            of / "regimes",
-        )
-        return judging.judge_all(*places).as_json()
+        own = dict(experiments_dir=of / "experiments", regimes_dir=of / "regimes")
+        gates, build = of / "gates", paths.ROOT / "results/build"
+        return judging.judge_all(recorded, gates, build, load_claims=lambda _: found, **own).as_json()
 
 
 def _show(document: Mapping[str, Any], names: Sequence[str]) -> int:
