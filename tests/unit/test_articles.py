@@ -67,12 +67,6 @@ def test_the_numbers_are_those_of_all_articles(folder):
         ("ada/article.yaml", "4090: NVIDIA", "4090: ATI", "hardware.RTX 4090': chips.yaml has no chip 'ATI GeForce"),
         ("ozaki/article.yaml", "source: cutile", "source: ozaki", "key 'source': there is no other article 'ozaki'"),
         ("ada/numbers.csv", "hardware,place", "hardware,page", "line 1: nothing reads the column 'page'; remove it"),
-        (
-            "ada/map.yaml",
-            "program: author's program",
-            "program: mine",
-            "key 'systems.1.0 naive.program': 'mine' is not",
-        ),
         ("ada/map.yaml", "program: author's program", "program: absent", "key 'systems.1.0 naive"),
         ("ada/map.yaml", "[ada.scalar]", "[adda.scalar]", "line 2, key 'systems.1.0 naive': 'adda.scalar' is neither"),
         ("cute/map.yaml", "[cublas.gemm]", "[cublas.gem]", "'cublas.gem' is neither a kernel nor a library; name one"),

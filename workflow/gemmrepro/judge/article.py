@@ -34,6 +34,7 @@ from gemmrepro.measure.recording import SUMMARY
 from gemmrepro.measure.regimes import takes
 from gemmrepro.registry import articles
 
+_BUILD = paths.ROOT / "results/build"
 TEMPLATE = paths.ROOT / "workflow" / "templates" / "article"
 
 
@@ -126,9 +127,8 @@ def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
     found = [claim for name in names for claim in claims.load_file(articles.folder(name) / articles.CLAIMS, name)]
     with TemporaryDirectory() as folder:
         of = _laid_out(recorded, Path(folder))
-        own = dict(experiments_dir=of / "experiments", regimes_dir=of / "regimes")
-        gates, build = of / "gates", paths.ROOT / "results/build"
-        return judging.judge_all(recorded, gates, build, load_claims=lambda _: found, **own).as_json()
+        places = (recorded, of / "gates", _BUILD, None, lambda _: found, of / "experiments", of / "regimes")
+        return judging.judge_all(*places).as_json()
 
 
 def _show(document: Mapping[str, Any], names: Sequence[str]) -> int:
