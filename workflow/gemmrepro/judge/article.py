@@ -50,7 +50,12 @@ def main(options: Namespace) -> int:
     names = [articles.article(name).name for name in options.names] or articles.article_names()
     if options.do == "check":
         return max(_check(name, options.text) for name in names)
-    return _show(_read(options.verdicts) if options.verdicts else _judged(names, paths.RECORDINGS / options.gpu), names)
+    if options.verdicts is None:
+        return _show(_judged(names, paths.RECORDINGS / options.gpu), names)
+    document = read_json(options.verdicts, "the verdicts", "make them with python -m gemmrepro verdicts")
+    if not isinstance(document, dict) or document.get("schema") != judging.SCHEMA:
+        raise UserError(f"{options.verdicts} was written by another version; judge again.")
+    return _show(document, names)
 
 
 def _new(name: str) -> int:
@@ -110,13 +115,6 @@ def _uncovered(name: str, text: Path) -> Iterator[str]:
             value = float(found.replace(",", ""))
             if value not in known and not (value < 10 and value.is_integer()):
                 yield f"{text}, line {line}: no row of {articles.NUMBERS} has the number {found}; enter it"
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    document = read_json(path, "the verdicts", "make them with python -m gemmrepro verdicts")
-    if not isinstance(document, dict) or document.get("schema") != judging.SCHEMA:
-        raise UserError(f"{path} was written by another version; judge again.")
-    return document
 
 
 def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
