@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from killed_measurement import killed
 from recordings import GPU
 from synthetic import write_build
 from synthetic_gpu import SyntheticGpu
@@ -187,12 +186,6 @@ def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic, capsys
     printed = capsys.readouterr()
     assert printed.out.count(" µs") == 24 - 6 * len(before)
     assert "regimes: 24/24 points" in printed.err
-
-
-def test_what_was_finished_when_a_measurement_was_killed_stays(tmp_path):
-    """SIGKILL of a real process."""
-    finished, lost = killed(tmp_path)
-    assert finished and lost == []
 
 
 def test_what_the_time_limit_leaves_out_is_listed(tmp_path, synthetic):
