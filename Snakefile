@@ -30,6 +30,8 @@ include: "workflow/rules/sbom.smk"  # bills of materials of the images
 
 if RUN:
     check_targets()
+if workflow.is_main_process:
+    MEMO.save()
 
 gc.freeze()
 gc.enable()
