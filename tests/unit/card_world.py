@@ -372,16 +372,10 @@ class CardWorld:
         _json(self.root / "verdicts.json", judged)
         return judged
 
-    def report(self, monkeypatch: pytest.MonkeyPatch, narrow: bool) -> Path:
-        """The report's folder, with all figures; their pictures for narrow pages are drawn only if `narrow`."""
-        if not narrow:
-            svg_of, kept = figures_stage.svg_of, [""]
-
-            def drawn(drawing: figures_stage.Drawing, page: figures_stage.Page = figures_stage.WIDE) -> str:
-                kept[0] = svg_of(drawing, page) if page is figures_stage.WIDE else kept[0]
-                return kept[0]
-
-            monkeypatch.setattr(figures_stage, "svg_of", drawn)
+    def report(self, monkeypatch: pytest.MonkeyPatch, drawn: bool) -> Path:
+        """The report's folder, with all figures; their pictures are drawn only if `drawn`."""
+        if not drawn:
+            monkeypatch.setattr(figures_stage, "svg_of", lambda *_: '<svg viewBox="0 0 9 9"><title>-</title></svg>')
         own = {name: str(self.root / name) for name in ("measure", "experiments", "regimes", "figures")}
         for family in self.plan.figures():
             words = ["--family", family, "--measure", own["measure"], "--experiments", own["experiments"]]

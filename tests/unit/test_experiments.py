@@ -310,10 +310,7 @@ def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
         (lambda folder: (folder / "errors.json").unlink(), "errors.json is missing"),
         (lambda folder: (folder / "errors.csv").unlink(), "errors.csv is missing"),
         (lambda folder: (folder / "errors.json").write_text("{"), "corrupt"),
-        (
-            lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,6_4"),
-            "line 2 .*k is '6_4'",
-        ),
+        (lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,6_4"), "line 2 .*k is '6_4'"),
         (
             lambda folder: _replace(folder / "errors.csv", "normal,64", "nor\u200bmal,64"),
             "law is .*not printable ASCII",
@@ -447,11 +444,7 @@ OVER = {"over": "sums.inside", "where": {"law": "normal", "k": 256}}
         ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
         ({"over": "sums.outside", "above": 1, "where": {"law": "integers", "k": 64}}, NOT_MEASURED, "neither errs"),
         ({"above": 1, "where": {"law": "cubic", "k": 64}}, NOT_MEASURED, "no row of Sum kept inside"),
-        (
-            {**OVER, "above": 3, "over_where": {"k": 64}},
-            REPRODUCED,
-            "times that of Sum kept inside (k 64) for Sum",
-        ),
+        ({**OVER, "above": 3, "over_where": {"k": 64}}, REPRODUCED, "times that of Sum kept inside (k 64) for Sum"),
         ({**OVER, "above": 1, "over_where": {"k": 65}}, NOT_MEASURED, "k 65"),
         ({"above": 1, "where": {"k": 64}}, NOT_MEASURED, "must name more columns"),
     ],
