@@ -14,13 +14,10 @@ OPTIONS = {stage: set(re.sub(r"[^\w-]+", " ", row[1]).split()) for stage, row in
 
 
 @pytest.mark.parametrize("stage", command.STAGES)
-def test_a_stage_has_what_it_runs_and_declared_options(stage: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_stage_has_what_it_runs_and_declared_options(stage: str) -> None:
     module, _, function = command.STAGES[stage][0].partition(":")
     assert callable(getattr(importlib.import_module(f"gemmrepro.{module}"), function or "main"))
-    assert OPTIONS[stage] <= command.OPTIONS.keys() and command.declared(module)
-    with pytest.raises(SystemExit, match="0"):
-        command.run([stage, "--help"])
-    assert next(iter(OPTIONS[stage])) in capsys.readouterr().out
+    assert OPTIONS[stage] <= command.OPTIONS.keys() and stage in command.declared(module)
 
 
 def test_no_option_is_declared_for_nothing() -> None:
