@@ -8,7 +8,6 @@ import re
 import pytest
 
 from gemmrepro import __main__ as command
-from gemmrepro.errors import UserError
 
 OPTIONS = {stage: set(re.sub(r"[^\w-]+", " ", row[1]).split()) for stage, row in command.STAGES.items()}
 
@@ -29,10 +28,7 @@ def test_what_is_required_and_what_excludes_another_is_said(capsys: pytest.Captu
     for words, said in (
         (["build"], "the following arguments are required: --kernels, --toolkit, --out"),
         (["figures", "--measure", "m", "--out", "o"], "one of the arguments --family --verdicts is required"),
-        (["gates", "--numeric", "a", "--recorded", "b"], "argument --recorded: not allowed with argument --numeric"),
     ):
         with pytest.raises(SystemExit, match="2"):
             command.run(words)
         assert said in capsys.readouterr().err
-    with pytest.raises(UserError, match="there is no stage 'reprot'; known are check,"):
-        command.run(["reprot"])
