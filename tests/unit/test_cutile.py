@@ -1,13 +1,11 @@
 """Kernels in cuTile: what the compiler is promised, what is read of its cubins, and when a refusal is right."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support import ROOT, in_cuda13
 
 from gemmrepro import registry
 from gemmrepro.build import cutile, cutile_export, sass
@@ -192,25 +190,6 @@ def test_a_source_that_does_not_run_is_told_in_its_own_words(tmp_path):
     assert "ModuleNotFoundError" in str(refused.value)
     with pytest.raises(UserError, match=r"gone\.py of cutile\.matmul_bf16 is missing"):
         cutile.compile_cubins(replace(PLAIN, source="gone.py"), ["90"], 1, tmp_path)
-
-
-@pytest.mark.containers
-def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_path):
-    made = []
-    for folder in (tmp_path / "one", tmp_path / "two"):
-        answer = in_cuda13(
-            tmp_path,
-            *("python3", "-m", "gemmrepro", "build", "--kernels", f"{FP8.id}=89,90", "--toolkit", "cuda13"),
-            *("--threads", "2", "--out", str(folder)),
-        )
-        assert answer.returncode == 0, answer.stdout
-        made.append({path.suffix: path.read_bytes() for path in folder.iterdir()})
-    assert made[0] == made[1]
-    assert str(ROOT).encode() not in made[0][".fatbin"] and b"/tmp" not in made[0][".fatbin"]
-    record = json.loads(made[0][".json"])
-    assert record["compiler"] == "cutile" and set(record["packages"]) == set(VERSIONS)
-    assert re.search(FP8.promises.refusals[0].message, record["refused"]["sm_89"])
-    assert record["archs"]["sm_90"]["instructions"]["QGMMA.64x64x32.F32.E4M3.E4M3"] >= 4
 
 
 def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):
