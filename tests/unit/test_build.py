@@ -12,6 +12,7 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.build import compile as compiling
+from gemmrepro.build import sass
 from gemmrepro.build.key import build_key
 from gemmrepro.build.nvcc import header_packages
 from gemmrepro.build.record import Build, Usage
@@ -238,3 +239,12 @@ def test_what_a_killed_job_compiled_is_kept_and_a_failure_does_not_lose_the_othe
     assert "Traceback" not in again.stderr
     of_one = sorted(path.suffix for path in (tmp_path / "out").glob("ladder.coalesced.*"))
     assert of_one == [".fatbin", ".json", ".sass"]
+
+
+def test_resource_usage_by_architecture():
+    listing = (
+        "arch = sm_80\nResource usage:\n Function f:\n  REG:10 STACK:0 CONSTANT[0]:376 TEXTURE:0\n"
+        " Function g:\n  REG:9 STACK:0 CONSTANT[0]:360\n"
+        "arch = sm_90\n Function f:\n  REG:10 STACK:0 SHARED:0 CONSTANT[0]:552\n"
+    )
+    assert sass.parse_constants(listing, "f") == {"sm_80": 376, "sm_90": 552}
