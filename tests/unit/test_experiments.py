@@ -592,5 +592,3 @@ def test_a_published_figure_is_held_against_the_rows(brought, published, kind, s
     entry = judged(*brought, one)
     assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
     assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
-
-
