@@ -70,6 +70,13 @@ def shared_of_blocks(given: Inputs) -> Calculated:
     return Calculated(first / second, f"{first} and {second} bytes")
 
 
+def conflicts_of_lines(given: Inputs) -> Calculated:
+    """Bank conflicts of loads and stores over the wavefronts of shared memory, which move a line of 128 bytes each."""
+    loads, stores = (given.counter(f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum") for op in ("ld", "st"))
+    lines = given.counter("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
+    return Calculated((loads + stores) / lines, f"{loads:,.0f} of loads and {stores:,.0f} of stores, {lines:,.0f} lines")
+
+
 def lines_of_code(given: Inputs) -> Calculated:
     """Lines of code of the first of `options.sources` over those of the second, without comments and docstrings."""
     first, second = (of_file(KERNELS_DIR / "cute" / str(name)) for name in given.options["sources"])

@@ -136,6 +136,8 @@ FACE = (
     "gemmrepro.gpu.baselines",
     "gemmrepro.gpu.l2_window",
     "gemmrepro.gates.bounds",
+    "gemmrepro.build.key",
+    "gemmrepro.build.toolkit",
 )
 """Modules that kernels/ may import; for a package, its exported names but not its modules."""
 
