@@ -1,7 +1,7 @@
 """One table of operations and faults: every gate passes the honest result and catches each planted fault.
 
 NumPy stands in for the GPU; gates, guard bands, repeats and judgements are real. Numbers of products are judged in
-test_numeric, test_numeric_types and test_half_sums, whole kernels that cheat in test_cheats.
+test_numeric, whole kernels that cheat in test_cheats.
 """
 
 from __future__ import annotations
@@ -336,10 +336,7 @@ HONEST: dict[str, tuple[Kernel, Launcher]] = {
     "ceiling_flops": (registry.kernel("ceilings.ffma"), sheared),
     "ceiling_flops, outer": (registry.kernel("ceilings.ffma_rrr"), outer),
     "ceiling_flops, mma": (registry.kernel("ceilings.mma_f16"), but(summed_fragments, off=0.008)),
-    "ceiling_flops, wgmma": (
-        registry.kernel("ceilings.wgmma"),
-        but(summed_fragments, of=WGMMA, off=-0.008),
-    ),
+    "ceiling_flops, wgmma": (registry.kernel("ceilings.wgmma"), but(summed_fragments, of=WGMMA, off=-0.008)),
 }
 """A kernel and an honest launch for each operation."""
 

@@ -125,24 +125,6 @@ def test_settings_of_a_file_lie_over_those_of_a_recording(record, tmp_path):
     assert counters["crt"] == counters["cutile"] == counters["ladder"] == [4096] and counters["memory"] == []
 
 
-def test_what_was_judged_on_this_machine_is_not_judged_again(record):
-    times = "--jobs 3 --experiments none --no-counters --rounds 3 --seconds 0.1 --caches warm".split()
-    assert record("--families", "crt", "--toolkits", "cuda13", *times, "--sizes", "crt=4096,8192") == 0
-    assert record.stages.named() == ["judge-numbers", "sweep"]
-    assert record.stages.calls[0][2]["--processes"] == "3"
-    assert sorted(record.stages.judged(0)) == sorted(kernel.id for kernel in registry.kernels("crt"))
-    sweep = json.loads((record.work / "config.crt.json").read_text())["sweep"]
-    assert sweep["sizes"]["crt"] == [4096, 8192] and sweep["caches"] == ["warm"] and sweep["counters"] == {}
-    (record.work / "gates/numeric/crt.accurate.json").unlink()
-    filed = json.loads((record.out / "crt/gates.json").read_text())
-    del filed["crt.accurate"]
-    (record.out / "crt/gates.json").write_text(json.dumps(filed))
-    assert record("--families", "crt,ozaki", "--toolkits", "cuda13", *times) == 0
-    assert record.stages.judged(0) == ["crt.accurate"]
-    assert record.stages.named() == ["judge-numbers", "sweep", "judge-numbers", "sweep"]
-    assert not set(record.stages.judged(2)) & {kernel.id for kernel in registry.kernels("crt")}
-
-
 @pytest.mark.parametrize(
     ("status", "driver", "again"),
     [("passed", "580", 0), ("failed", "580", 0), ("not run", "580", 1), ("passed", "600", None)],

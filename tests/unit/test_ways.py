@@ -18,11 +18,10 @@ from gemmrepro.core.paths import ARTICLES_DIR, KERNELS_DIR
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.calculation import Inputs, calculation
-from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.judge.expressions import evaluate, names_in
+from gemmrepro.judge.expressions import evaluate
 from gemmrepro.judge.published import PUBLISHED_COLUMNS, published_rows
-from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, COVERED, NOT, NOT_MEASURED, PARTLY, REPRODUCED
-from gemmrepro.judge.ways import NONE, REGISTERS, WAYS, register_rules, way_of, way_rules
+from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, COVERED, NOT, PARTLY, REPRODUCED
+from gemmrepro.judge.ways import REGISTERS, WAYS, register_rules, way_of, way_rules
 from gemmrepro.registry import chips
 from gemmrepro.registry.articles import chip_of
 
@@ -74,11 +73,21 @@ def loaded(folder: Path, *entries: dict) -> list[claims.Claim]:
     return claims.load_file(written(folder, *entries), "ladder")
 
 
-def judged(folder: Path, *entries: dict, **world) -> dict[str, dict]:
-    made = World(folder / "world", sizes=(4096,), samples=False, **world).write()
-    of = loaded(folder, *entries)
-    result = judging.judge_all(made.measure, made.gates, made.build, ("ladder",), lambda families: of).as_json()
-    return {entry["id"]: entry for entry in result["claims"]}
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return World(tmp_path_factory.mktemp("world"), sizes=(4096,), samples=False).write()
+
+
+@pytest.fixture
+def judged(world, tmp_path):
+    """The verdicts on claims, by id."""
+
+    def judge(*entries: dict, article: str = "ladder") -> dict[str, dict]:
+        of = claims.load_file(written(tmp_path, *entries), article)
+        result = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of).as_json()
+        return {entry["id"]: entry for entry in result["claims"]}
+
+    return judge
 
 
 def refused(folder: Path, *entries: dict) -> str:
@@ -104,32 +113,20 @@ def test_arithmetic(expression, value):
     [
         ("__import__('os')", "only numbers"),
         ("t.real", "only numbers"),
-        ("[1]", "only numbers"),
         ("t if t else 1", "only numbers"),
-        ("1 < 2", "only numbers"),
-        ("'a' * 9", "only numbers"),
         ("True", "only numbers"),
-        ("1j", "only numbers"),
-        ("lambda: 1", "only numbers"),
         ("2 +", "not arithmetic"),
-        ("", "not arithmetic"),
         ("9**9**9**9", "too large"),
         ("t / 0", "divides by zero"),
         ("(0 - 1)**0.5", "no finite number"),
         ("1e999", "no finite number"),
         ("u", "no 'u' among t"),
         ("(" * 300 + ")" * 300, "at most"),
-        ("1 // 2", "only numbers"),
     ],
 )
 def test_what_is_no_arithmetic_is_refused(expression, word):
     with pytest.raises(ValueError, match=word.replace("(", r"\(")):
         evaluate(expression, {"t": 1.0})
-
-
-def test_names_of_an_expression():
-    assert names_in("2*n**3/t + u") == {"n", "t", "u"}
-    assert evaluate("1" + " + 1" * 99 + "  ", {}) == 100.0  # 400 characters at most
 
 
 # Published rows
@@ -172,25 +169,12 @@ def test_the_recorded_gpu_is_a_chip_and_says_what_its_data_sheet_says():
     assert chips.at_hand("Synthetic GPU") is None
 
 
-def test_rates_of_a_chip_belong_together():
-    """fp32: 128 lanes (64 on A100, T4 and V100) and an FMA counted twice, at the boost clock, within its rounding."""
-    for chip in chips.chips().values():
-        sms, clock, fp32 = (chip.rate(name) for name in ("sms", "clock", "fp32"))
-        if sms and clock and fp32:
-            lanes = fp32.value * 1e6 / (2 * sms.value * clock.value)
-            assert min(abs(lanes - 64), abs(lanes - 128)) < 1, chip.name
-        for rate in chip.figures:
-            assert chip.rate(rate).value > 0 and chip.rate(rate).source
-
-
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("[38.7, sheet]", "[38.7, brochure]", "no document 'brochure'"),
         ("      fp32: [38.7", "      fp31: [38.7", "no rate 'fp31'"),
-        ("[38.7, sheet]", "[fast, sheet]", "'fast' is not of type"),
         ("[38.7, sheet]", "[0, sheet]", "chips.NVIDIA RTX A6000.rates.fp32.0"),
-        ("chips:", "chips: [", "not YAML"),
     ],
 )
 def test_a_wrong_chips_file_is_refused_in_a_line(tmp_path, monkeypatch, old, new, words):
@@ -206,9 +190,9 @@ def test_a_wrong_chips_file_is_refused_in_a_line(tmp_path, monkeypatch, old, new
 # Shares and models
 
 
-def test_a_share_of_the_chip_is_expected_and_both_shares_are_shown(tmp_path):
+def test_a_share_of_the_chip_is_expected_and_both_shares_are_shown(judged):
     """The synthetic FFMA ceiling is 60 TFLOP/s, level 7 runs at 44.1: 0.735 of it, where the article's was at 0.563."""
-    entry = judged(tmp_path, of_throughput(tolerance=0.35), of_throughput(id="ladder.x.narrow"))
+    entry = judged(of_throughput(tolerance=0.35), of_throughput(id="ladder.x.narrow"))
     wide, narrow = entry["ladder.x.throughput"], entry["ladder.x.narrow"]
     assert (wide["verdict"], narrow["verdict"], wide["way"]) == (REPRODUCED, PARTLY, "share")
     assert wide["expected"] == pytest.approx(21779 * 60.0 / 38.7)
@@ -216,46 +200,23 @@ def test_a_share_of_the_chip_is_expected_and_both_shares_are_shown(tmp_path):
     assert "of the 60.00 TFLOP/s of fp32 (measured by fp32 multiply-add)" in wide["explanation"]
 
 
-def test_without_a_measured_ceiling_the_data_sheet_counts_or_nothing(tmp_path):
-    by_sheet = of_throughput()
-    by_sheet["transfer"] = {**by_sheet["transfer"], "here": "data sheet"}
-    found = judged(tmp_path, by_sheet, gpu="NVIDIA H200")["ladder.x.throughput"]
-    assert "of the 67.00 TFLOP/s of fp32 (NVIDIA H200 Tensor Core GPU data sheet" in found["explanation"]
-    unknown = (
-        judged(tmp_path / "other", by_sheet)["ladder.x.throughput"] if (tmp_path / "other").mkdir() is None else {}
-    )
-    assert unknown["verdict"] == NOT_MEASURED
-    assert "no rate 'fp32' of Synthetic GPU" in unknown["explanation"]
-
-
-def test_a_time_is_expected_to_shrink_as_the_rate_grows(tmp_path):
+def test_a_time_is_expected_to_shrink_as_the_rate_grows(judged):
     row = {"table": "histogram: 256M elements, 256 bins", "system": "global atomics", "metric": "time"}
     claim = of_throughput(published=[row], statement="It takes {value} s.", tolerance=1)
     claim["compute"] = {"metric": "time", "kernel": "ladder.warptile", "n": 4096}
     claim["transfer"] = {"kind": "share", "of": "dram", "chip": "NVIDIA A100-SXM4-40GB", "why": "Bytes decide."}
-    (one,) = claims.load_file(written(tmp_path, claim), "gpu-notes")
-    made = World(tmp_path / "world", sizes=(4096,), samples=False).write()
-    result = judging.judge_all(made.measure, made.gates, made.build, ("ladder",), lambda families: [one]).as_json()
-    (entry,) = result["claims"]
+    (entry,) = judged(claim, article="gpu-notes").values()
     assert entry["expected"] == pytest.approx(0.0876 * 1555 / 3000)
     assert "the time of 136 GB at 1,555 GB/s of dram" in entry["explanation"]
 
 
-def test_a_model_multiplies_the_published_ratio_by_the_rates(tmp_path):
+def test_a_model_multiplies_the_published_ratio_by_the_rates(judged):
     transfer = {"kind": "model", "by": {"numerator": "fp32", "denominator": "dram"}, "why": "Reuse."}
-    entry = judged(tmp_path, of_ratio(transfer=transfer, same_side_of=1))["ladder.x.ratio"]
+    entry = judged(of_ratio(transfer=transfer, same_side_of=1))["ladder.x.ratio"]
     wanted = 0.937 * (60.0 / 3000) / (38.7 / 768)
     assert entry["expected"] == pytest.approx(wanted) and entry["way"] == "model"
     assert entry["verdict"] == NOT  # 0.90 beside 0.372: below 1, and off by more than a factor of 2
     assert "fp32 over dram was 0.0504" in entry["explanation"].lower()
-
-
-def test_the_articles_own_measured_rate_may_stand_for_its_data_sheet(tmp_path):
-    there = {"of": {"system": "L6 vectorized", "metric": "throughput", "n": 4096}}
-    transfer = {**of_throughput()["transfer"], "there": there}
-    entry = judged(tmp_path, of_throughput(transfer=transfer))["ladder.x.throughput"]
-    assert entry["expected"] == pytest.approx(21779 * 60.0 / 18.237)
-    assert "18.24 TFLOP/s of fp32 (as the article measured, L6 vectorized)" in entry["explanation"]
 
 
 @pytest.mark.parametrize(
@@ -263,11 +224,8 @@ def test_the_articles_own_measured_rate_may_stand_for_its_data_sheet(tmp_path):
     [
         ({"kind": "share", "why": "x"}, ["'transfer'", "'of' is a required property"]),
         ({"kind": "share", "of": "speed", "why": "x"}, ["'transfer'", "no rate 'speed'", "fp32"]),
-        ({"kind": "share", "of": "fp64", "why": "x"}, ["no rate 'fp64' of NVIDIA RTX A6000"]),
-        ({"kind": "share", "of": "fp32", "chip": "A6001", "why": "x"}, ["'transfer.chip'", "A6001"]),
         ({"kind": "share", "of": "fp32", "ceiling": "ceilings.nave", "why": "x"}, ["'transfer.ceiling'", "nave"]),
         ({"kind": "share", "of": "fp32", "work": "2*m", "why": "x"}, ["'transfer.work'", "no 'm'"]),
-        ({"kind": "share", "of": "fp32", "by": {}, "why": "x"}, ["'transfer"]),
         ({"kind": "ratio", "of": "fp32", "why": "x"}, ["'transfer.of'"]),
         ({"kind": "model", "by": {"numerator": "fp32", "denominator": "fp32"}, "why": "x"}, ["the same rate"]),
         (
@@ -278,23 +236,11 @@ def test_the_articles_own_measured_rate_may_stand_for_its_data_sheet(tmp_path):
             {"kind": "share", "of": "fp32", "there": {"of": {**THROUGHPUT, "n": 1}}, "why": "x"},
             ["'transfer.there'", "0 rows"],
         ),
-        (
-            {"kind": "share", "of": "fp32", "there": {"numerator": THROUGHPUT}, "why": "x"},
-            ["'numerator' is none of of"],
-        ),
-        ({"kind": "model", "of": "fp32", "why": "x"}, ["'transfer'"]),
-        ({"kind": "none"}, ["'transfer'", "why"]),
     ],
 )
 def test_a_transfer_without_its_rates_is_refused(tmp_path, transfer, words):
     message = refused(tmp_path, of_throughput(transfer=transfer))
     assert "ladder.x.throughput" in message and not [word for word in words if word not in message], message
-
-
-def test_a_ratio_has_no_share_and_a_share_no_side(tmp_path):
-    share = of_throughput()["transfer"]
-    assert "not of a value in 'ratio'" in refused(tmp_path, of_ratio(transfer=share))
-    assert "same_side_of" in refused(tmp_path, of_throughput(same_side_of=1))
 
 
 # An article's own arithmetic
@@ -330,21 +276,9 @@ OF_LEVEL = {"l": {"metric": "throughput", "n": 4096}, "q": {"metric": "ratio_to_
             CONTRADICTORY,
             "18,237, not above 20,000: against the statement; it holds in 1 of 2 cases",
         ),
-        (
-            {"expect": "l", "below": "30000 * q", "each": LEVELS},
-            None,
-            CONSISTENT,
-            "Of 2 cases the one that is furthest off: ",
-        ),
-        (
-            {"expect": "l / q", "equals": 21779, "each": [LEVELS[1], {"l": LEVELS[1], "q": LEVELS[0]}]},
-            0.3,
-            CONSISTENT,
-            "0.784",
-        ),
     ],
 )
-def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tolerance, verdict, words):
+def test_an_articles_numbers_are_held_against_each_other(judged, compute, tolerance, verdict, words):
     """Of several cases all must hold; the one that is furthest off is shown."""
     rows = OF_LEVEL if "each" in compute else {"l": THROUGHPUT, "q": RATIO_ROW}
     used = {
@@ -355,7 +289,7 @@ def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tole
     claim = of_arithmetic(compute={"metric": "consistent", "rows": used, **compute})
     claim = {key: value for key, value in claim.items() if key != "tolerance"}
     claim |= {} if tolerance is None else {"tolerance": tolerance}
-    entry = judged(tmp_path, claim, ladder=False, ceilings=False)["ladder.x.sum"]
+    entry = judged(claim)["ladder.x.sum"]
     assert (entry["verdict"], entry["way"], entry["judged_on"]) == (verdict, "consistent", None)
     assert words in entry["explanation"], entry["explanation"]
     assert len(entry["published"]) == len(entry["measured"][0]["from"]) == len(used) * len(compute.get("each", [0]))
@@ -366,18 +300,12 @@ def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tole
     ("compute", "words"),
     [
         ({"expect": "l / q"}, ["'compute'"]),
-        ({"expect": "l / q", "equals": 1, "each": [{"system": "L0"}, *LEVELS], "rows": OF_LEVEL}, ["0 rows"]),
-        ({"expect": "l / q", "equals": 1, "below": 2}, ["'compute'"]),
         ({"expect": "l / r", "equals": 1}, ["'compute.expect'", "no 'r' among"]),
-        ({"expect": "open('x')", "equals": "q"}, ["'compute.expect'", "only numbers"]),
         ({"expect": "l", "equals": "l / q * q * 0 + l", "rows": {"l": THROUGHPUT}}, ["'compute.equals'", "no 'q'"]),
         ({"expect": "l", "equals": "l", "rows": {"l": THROUGHPUT}}, ["both sides are the same"]),
         ({"expect": "l", "equals": 1}, ["neither side uses 'q'"]),
         ({"expect": "l", "above": "q"}, ["'tolerance'", "equals"]),
         ({"expect": "l / q", "equals": 1, "rows": {"l": {**THROUGHPUT, "n": 4097}}}, ["'published'", "0 rows"]),
-        ({"expect": "l / q", "equals": 1, "rows": {"n": THROUGHPUT}}, ["'compute.rows'"]),
-        ({"expect": "l / q", "equals": 1, "each": [{"colour": 1}, {"n": 4096}]}, ["'compute.each.0.colour'"]),
-        ({"expect": "l / q", "equals": 1, "each": [{"l": 3}, {"n": 4096}]}, ["'compute.each.0.l'"]),
         ({"expect": "l / q", "equals": 1, "each": [{"n": 4096}, {"m": {"n": 4096}}]}, ["'compute.each'", "no row 'm'"]),
     ],
 )
@@ -451,11 +379,9 @@ def test_machine_code_is_read_for_the_articles_architecture(calculations):
     ("compute", "words"),
     [
         ({"function": "no_such"}, "no function 'no_such'; it has dropped, floor, wrong"),
-        ({"function": "sqrt"}, "no function 'sqrt'"),
         ({"function": "_private"}, "no function '_private'"),
         ({"function": "dropped", "options": {}}, "compute.options has no number 'tiles'"),
         ({"function": "wrong"}, "returned 3 and no finite Calculated"),
-        ({"function": "dropped", "arch": "sm_90"}, "kernels"),
         ({"function": "dropped", "kernels": ["hopper.nave"], "arch": "sm_90"}, "hopper.nave"),
     ],
 )
@@ -479,26 +405,14 @@ def test_a_rate_that_no_document_prints_and_a_file_that_is_missing_are_said():
 # Registers, what is covered, what is wrong
 
 
-def test_what_is_covered_is_shown_and_not_counted(tmp_path):
+def test_what_is_covered_is_shown_and_not_counted(judged):
     none = {"kind": "none", "why": "Only the A6000 can."}
-    entry = judged(tmp_path, of_ratio(), of_throughput(transfer=none, covered_by="ladder.x.ratio"))
+    entry = judged(of_ratio(), of_throughput(transfer=none, covered_by="ladder.x.ratio"))
     covered = entry["ladder.x.throughput"]
     assert (covered["verdict"], covered["way"]) == (COVERED, "covered")
     assert covered["explanation"].startswith("Another statement judges this in other units")
     assert covered["measured"][0]["value"] == pytest.approx(44100, rel=0.05)
     assert re.search(r"not counted again\. Measured: 4[0-9],[0-9]{3}[^.]* GFLOP/s\.$", covered["explanation"])
-
-
-def test_what_is_covered_with_several_values_shows_each(tmp_path):
-    order = {"metric": "order", "of": "tflops", "kernels": ["ladder.naive", "ladder.warptile"], "n": 4096}
-    rows = [{**THROUGHPUT, "system": "L1 naive"}, THROUGHPUT]
-    transfer = {"kind": "order", "why": "Each kernel does more with what it loads."}
-    covered = of_throughput(compute=order, published=rows, transfer=transfer, covered_by="ladder.x.ratio")
-    covered["statement"] = "The order holds."
-    del covered["tolerance"]
-    entry = judged(tmp_path, of_ratio(), covered)["ladder.x.throughput"]
-    assert entry["verdict"] == COVERED and entry["explanation"].endswith("so it is not counted again.")
-    assert len(entry["measured"]) >= 2
 
 
 @pytest.mark.parametrize(
@@ -518,40 +432,12 @@ def test_what_cannot_cover_is_refused(tmp_path, changes, of_other, words):
     assert "ladder.x.throughput" in message and words in message
 
 
-def test_registers_are_counted_apart(tmp_path):
-    world = World(tmp_path / "world", sizes=(4096,), samples=False).write()
-    of = loaded(tmp_path, of_ratio(), of_ratio(id="ladder.x.own", register="project"))
-    result = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of).as_json()
-    assert [result["counts"][register][REPRODUCED] for register in REGISTERS] == [1, 0, 0, 1]
-
-
-def test_a_count_has_no_tolerance(tmp_path):
-    row = {"system": "Ozaki cuTile", "metric": "gemms", "table": "naive", "dtype": "fp16", "n": 1024}
-    claim = of_ratio(
-        published=[row], statement="So many.", compute={"metric": "tflops", "kernel": "ladder.smem", "n": 1024}
-    )
-    path = written(tmp_path, {**claim, "tolerance": 0.1})
-    with pytest.raises(UserError, match="integer counts are compared exactly"):
-        claims.load_file(path, "ozaki")
-
-
-def test_a_value_over_itself_is_refused(tmp_path):
-    compute = {"metric": "speedup", "kernel": "ladder.smem", "over": "ladder.smem", "n": 4096}
-    assert "'compute.over'" in refused(tmp_path, of_ratio(compute=compute))
-
-
 def test_every_register_and_way_has_a_rule_and_every_claim_has_both():
     assert [word for word, _ in register_rules()] == list(REGISTERS)
     assert [word for word, _ in way_rules()] == list(WAYS)
     assert all(rule.endswith(".") for _, rule in (*register_rules(), *way_rules()))
     for claim in every_claim():
         assert claim.register in REGISTERS and way_of(claim) in WAYS, claim.id
-
-
-def test_hardly_any_statement_of_an_article_is_beyond_testing():
-    untested = [claim.id for claim in every_claim() if claim.register == ARTICLE and way_of(claim) == NONE]
-    # Five rest on an example that has not been built, six on printed copies that no rung is, three on old releases.
-    assert len(untested) <= 21, untested
 
 
 def test_no_statement_that_arithmetic_finds_right_is_called_wrong():
@@ -562,9 +448,8 @@ def test_no_statement_that_arithmetic_finds_right_is_called_wrong():
             assert judging.judge(claim, world).verdict == CONTRADICTORY, claim.id
 
 
-def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(tmp_path, monkeypatch, capsys):
+def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(world, tmp_path, monkeypatch, capsys):
     entries = (of_ratio(), of_arithmetic(), of_ratio(id="ladder.x.own", register="project"))
-    world = World(tmp_path / "world", sizes=(4096,), samples=False).write()
     path = tmp_path / "verdicts.json"
 
     def run(*claimed: dict) -> int:
