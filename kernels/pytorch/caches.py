@@ -125,8 +125,9 @@ def scripted_again(torch: Any) -> dict[str, Any]:
         torch.jit._state._jit_caching_layer.clear()
         third = torch.jit.script(shift)
     again, cleared = (later.qualified_name == first.qualified_name for later in (second, third))
-    said = "the same function" if again else "another function"
-    return {"stale": int(again), "found": f"{said} came back, and {'the same' if cleared else 'another'} after clearing"}
+    said = "the same" if again else "another"
+    after = "the same" if cleared else "another"
+    return {"stale": int(again), "found": f"{said} function came back, and {after} after clearing"}
 
 
 def redefined(torch: Any) -> dict[str, Any]:
