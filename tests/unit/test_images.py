@@ -395,7 +395,7 @@ class TestRun:
 class TestWorkspace:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
     def test_a_killed_build_leaves_nothing_for_long(self, tmp_path, number):
-        sleep = ["sleep", f"60.{os.getpid()}"]
+        sleep = ["sleep", f"60.{number:d}{os.getpid()}"]
         code = (
             "import os, sys\nfrom pathlib import Path\nfrom gemmrepro.host.workspace import run, workspace\n"
             f"with workspace(Path({str(tmp_path)!r}), 'x', os.environ) as work:\n"

@@ -12,6 +12,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -22,7 +23,7 @@ from markupsafe import Markup
 
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import SNAKEMAKE
-from gemmrepro.judge.metrics import metric_rules
+from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.published import as_csv
 from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
@@ -44,28 +45,8 @@ LICENCES = "https://spdx.org/licenses/"
 
 _TYPES = {".csv": "text/csv", ".json": "application/json", ".parquet": "application/vnd.apache.parquet"}
 
-CLAIM_COLUMNS = {
-    "id": "name of the claim",
-    "family": "the kernels that it is about",
-    "article": "the article that states it",
-    "where": "the place in the article",
-    "register": "article, build or project",
-    "way": "how it is judged",
-    "program": "whose program its kernels are: the author's, one of the same idea, or ours; empty without kernels",
-    "verdict": "the verdict",
-    "published": "the published value, in `unit`; empty where the claim is in words",
-    "expected": "what the published value makes expect on this GPU, where that is another value",
-    "measured": "the value that was judged; empty where nothing was",
-    "low": "lower end of its 95% interval",
-    "high": "upper end of its 95% interval",
-    "unit": "unit of the measured value; empty for a ratio",
-    "tolerance": "relative tolerance",
-    "judged_on": "the toolkit that it was judged with",
-    "statement": "the claim, restated",
-    "explanation": "why the verdict is what it is",
-    "evidence": "rows behind the value, separated by `; `",
-}
-"""The columns of claims.csv and their meanings."""
+CLAIM_COLUMNS = [field["name"] for field in schemas.load("claims-table.yaml")["fields"]]
+"""The columns of claims.csv."""
 
 
 def add_exports(files: Files, verdicts: VerdictsView, published: Mapping[str, float | None], cited: Citation) -> None:
@@ -116,17 +97,11 @@ def _claim(claim: ClaimView, published: float | None) -> dict[str, object]:
 
 def claims_schema() -> dict[str, object]:
     """How claims.csv is to be read, as a Table Schema (https://specs.frictionlessdata.io/table-schema/)."""
-    numbers = {"published", "expected", "measured", "low", "high", "tolerance"}
     words = {"register": REGISTERS, "way": WAYS, "verdict": VERDICTS}
-    always = {"id", "family", "article", "statement", "explanation", *words}
-
-    def field(name: str) -> dict[str, object]:
-        told = {"required": name in always, "unique": name == "id", "enum": list(words.get(name, ()))}
-        kind = "number" if name in numbers else "string"
-        constraints = {key: value for key, value in told.items() if value}
-        return {"name": name, "type": kind, "description": CLAIM_COLUMNS[name], "constraints": constraints}
-
-    return {"primaryKey": "id", "fields": [field(name) for name in CLAIM_COLUMNS], "missingValues": [""]}
+    schema = deepcopy(schemas.load("claims-table.yaml"))
+    for field in schema["fields"]:
+        field["constraints"] |= {"enum": list(words[field["name"]])} if field["name"] in words else {}
+    return schema
 
 
 def _badge_texts(verdicts: VerdictsView) -> tuple[str, str]:
@@ -326,7 +301,7 @@ def evidence_script(
         experiments=experiments,
         figures={each.anchor: [each.title, each.command, each.csv or "", list(each.rows)] for each in figures},
         claims=dict(metrics),
-        rules={word: rule.replace("`", "") for word, rule in metric_rules()},
+        rules={word: metric.rule.replace("`", "") for word, metric in METRICS.items()},
     )
 
 
