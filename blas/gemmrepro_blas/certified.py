@@ -170,7 +170,7 @@ def dgemm(
 ) -> Any:
     """C = alpha A B + beta C in float64, on the current stream of CuPy or PyTorch.
 
-    It waits until the device has decided how to multiply, so no CUDA graph can capture it, and returns before C is there.
+    It waits until the device has decided, so no CUDA graph can capture it, and returns before the product is there.
 
     Every element of C satisfies, with u = 2^-53 and C* the exact result,
 
@@ -192,9 +192,9 @@ def dgemm(
         binary: the fat binary of crt.first_wave; by default the build stage's.
 
     Raises:
-        UserError: operands that do not fit, overlap C, are not on a Hopper GPU or not float64; scalars or a workspace that
-            are no numbers; libraries whose streams differ, or a captured one; no binary of today's sources; too little
-            memory; what was prepared as the other factor, or for a C by rows.
+        UserError: operands that do not fit, overlap C, are not float64 or not on a Hopper GPU; scalars that are no real
+            numbers; libraries whose streams differ, or a captured one; no binary of today's sources; too little memory
+            or workspace; what was prepared as the other factor, or for a C by rows.
     """
     left, right = _factors(a, b, transpose_a, transpose_b)
     prepared = a if isinstance(a, Prepared) else b if isinstance(b, Prepared) else None
