@@ -81,7 +81,6 @@ def render(inputs: Inputs) -> dict[str, str]:
         "recommendations": recommendations(lines),
         "side_by_side": side_by_side(own, inputs.others, inputs.regimes),
         "cited": cited,
-        "linked_data": exports.linked_data(cited, references(), exports.described(families)),
         **_of_claims(inputs, declared),
     }
     macros = environment.get_template("macros.j2").module
