@@ -111,13 +111,11 @@ def test_arithmetic(expression, value):
     ("expression", "word"),
     [
         ("__import__('os')", "only numbers"),
-        ("t.real", "only numbers"),
         ("t if t else 1", "only numbers"),
         ("2 +", "not arithmetic"),
         ("9**9**9**9", "too large"),
         ("t / 0", "divides by zero"),
         ("(0 - 1)**0.5", "no finite number"),
-        ("1e999", "no finite number"),
         ("u", "no 'u' among t"),
         ("(" * 300 + ")" * 300, "at most"),
     ],
