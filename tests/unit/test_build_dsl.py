@@ -124,7 +124,7 @@ def test_build_key_holds_versions_block_and_types_and_no_path(tmp_path, versions
     assert build_key(PORT, "13.4", installed=VERSIONS) == key
     copy.write_text(copy.read_text() + "\nMORE = 1\n")
     wide = replace(PORT, launch=lambda shape: Launch(grid=(1, 1, 1), block=(256, 1, 1)))
-    others = [replace(PORT, source=str(copy)), wide, PORT.with_compute(dtype_out="fp32")]
+    others = [replace(PORT, source=str(copy)), wide, changed(PORT, dtype_out="fp32")]
     keys = {key, build_key(PORT, "13.5"), *(build_key(other, "13.4") for other in others)}
     versions["nvidia-cutlass-dsl"] = "4.9"
     keys.add(build_key(PORT, "13.4"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from records import changed
 from support import ROOT, in_cuda13
 
 from gemmrepro import registry
@@ -138,7 +139,7 @@ def test_build_key_holds_constants_promises_and_versions(versions, tmp_path):
         PLAIN.with_code(defines=registry.parameters({**PLAIN.params, "bk": 32})),
         PLAIN.with_code(defines={**PLAIN.code.defines, "HINTS": "occupancy=2"}),
         PLAIN.with_accepts(multiple_of={"n": 8, "k": 16}),
-        PLAIN.with_compute(dtype_out="fp32"),
+        changed(PLAIN, dtype_out="fp32"),
     ]
     keys = {key, *(build_key(other, "13.4") for other in others)}
     versions["nvidia-cuda-tileiras"] = "13.5"

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from records import record
+from records import changed, record
 
 from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.errors import UserError
@@ -133,4 +133,4 @@ def test_where_sums_are_promoted_is_part_of_the_gate_key_and_only_for_halves() -
     json.dumps(operations.gate_key(halves(), "build"))
     for refused in ({"promoted": 8}, {"promoted": 32, "dtype_acc": "fp32"}):
         with pytest.raises(UserError, match="promoted"):
-            halves().with_compute(**refused)
+            changed(halves(), **refused)

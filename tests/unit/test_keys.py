@@ -6,6 +6,7 @@ import functools
 from dataclasses import replace
 
 import pytest
+from records import changed
 
 from gemmrepro import registry
 from gemmrepro.gates.operations import gate_key
@@ -68,7 +69,7 @@ def test_arguments_maps_steps_workspace_and_program_are_part_of_a_run(kernel_id:
 
 
 def test_words_reach_no_gate_and_launch_shapes_no_compiler() -> None:
-    assert keys.judged(WARPTILE.with_story(idea="Another sentence.")) == keys.judged(WARPTILE)
+    assert keys.judged(changed(WARPTILE, idea="Another sentence.")) == keys.judged(WARPTILE)
     assert keys.judged(replace(WARPTILE, rung="L7z", title="Another title")) == keys.judged(WARPTILE)
     assert keys.compiled(replace(WARPTILE, launch=single_block)) == keys.compiled(WARPTILE)
     assert keys.compiled(WARPTILE.with_code(defines={"N": "1"})) != keys.compiled(WARPTILE)
@@ -80,7 +81,7 @@ def test_words_reach_no_gate_and_launch_shapes_no_compiler() -> None:
         WARPTILE.with_promises(error_copies=3),
         WARPTILE.with_promises(expects=()),
         WARPTILE.with_accepts(multiple_of={"m": 2}),
-        WARPTILE.with_compute(dtype_acc="fp16"),
+        changed(WARPTILE, dtype_acc="fp16"),
         replace(WARPTILE, launch=single_block),
     ],
     ids=["error_copies", "expects", "multiple_of", "dtype_acc", "launch"],

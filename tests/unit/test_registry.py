@@ -59,7 +59,7 @@ def longest_shapes(kernel: Kernel) -> Iterator[Shape]:
 
 @pytest.mark.parametrize("family", registry.families.family_names())
 def test_no_grid_is_too_large_for_a_gpu_or_its_shape_is_refused_before_anything_is_launched(family: str) -> None:
-    for kernel, shape in ((kernel, shape) for kernel in registry.kernels(family) for shape in longest_shapes(kernel)):
+    for kernel, shape in [(each, shape) for each in registry.kernels(family) for shape in longest_shapes(each)]:
         part = kernel.at(shape)
         grids = [step.launch(shape).grid for step in part.steps_at(shape) or (part,) if hasattr(step, "launch")]
         if all(x < 2**31 and max(y, z) < 2**16 for x, y, z in grids):

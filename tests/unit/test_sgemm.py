@@ -311,11 +311,3 @@ def test_the_experiment_measures_errors_in_units_of_u(law: str, monkeypatch: pyt
     assert right["rms_u"] <= right["max_u"] <= 1 < wrong["max_u"]
     assert bench.left_out == [("none", "this cuBLAS cannot emulate fp32")]
     assert {point["law"] for point in accuracy.points(accuracy.parameters)} == set(accuracy.figures[0].panels)
-
-
-def test_the_experiments_subjects_are_kernels_of_the_family() -> None:
-    known = {kernel.id for kernel in KERNELS}
-    for experiment in experiments.declared("sgemm"):
-        assert set(experiment.kernels) == known and LIBRARY not in experiment.libraries
-        for figure in experiment.figures:
-            assert set(figure.series) <= known | set(experiment.libraries)

@@ -101,7 +101,7 @@ def test_the_reference_of_sums_in_fp16_is_counted():
     counted = plan.own_bytes(kernel, shape) - kernel.workspace_bytes(shape)
     block = operations.REFERENCE_ROWS * shape.n
     assert counted == 16 * shape.m * shape.n + 8 * shape.k * shape.n + 48 * block
-    wide = kernel.with_compute(dtype_acc="fp32")
+    wide = changed(kernel, dtype_acc="fp32")
     assert plan.own_bytes(wide, shape) == kernel.workspace_bytes(shape)
 
 

@@ -93,9 +93,6 @@ class Kernel:
         """A copy with these fields of `code` changed; the other ``with_`` methods do the same for their group."""
         return replace(self, code=replace(self.code, **changes))
 
-    def with_compute(self, **changes: Any) -> Kernel:
-        return replace(self, compute=replace(self.compute, **changes))
-
     def with_call(self, **changes: Any) -> Kernel:
         return replace(self, call=replace(self.call, **changes))
 
@@ -110,9 +107,6 @@ class Kernel:
 
     def with_promises(self, **changes: Any) -> Kernel:
         return replace(self, promises=replace(self.promises, **changes))
-
-    def with_story(self, **changes: Any) -> Kernel:
-        return replace(self, story=replace(self.story, **changes))
 
     @property
     def problem(self) -> Problem:
