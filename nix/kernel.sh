@@ -2,4 +2,4 @@
 mkdir -p $out
 made=$out
 inside $root "export GEMMREPRO_TUNED=$tuned
-python3 -m gemmrepro.build.stage --kernel $kernel --toolkit $toolkit --archs $architectures --out /mnt"
+python3 -m gemmrepro build --kernels $kernel=$architectures --toolkit $toolkit --out /mnt"

@@ -26,7 +26,7 @@ root=$host python=/opt/venv/bin/python3
 case "\$* " in
   *" --toolkit cuda12 "*) root=$cuda12 ;;
   *" --toolkit cuda13 "*) root=$cuda13 ;;
-  "-m gemmrepro.experiments.run "*) root=$torchcpu python=/usr/bin/python3 ;;
+  "-m gemmrepro experiments "*) root=$torchcpu python=/usr/bin/python3 ;;
 esac
 # Its own compilers shall be found there.
 [ \$root = $host ] || SHELL_BIN=\${python%/*}

@@ -99,7 +99,8 @@ def shapes_of(kernel: registry.Kernel) -> tuple[Shape, ...]:
     if op in ("recurrence", "walk", "stream"):
         step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "nk"}
         return tuple(Shape(1, n * step["n"], k * step["k"]) for n, k in ((64, 3), (256, 5)))
-    return (Shape(1, 5001, 1), Shape(1, 20_003, 1))
+    step = kernel.accepts.multiple_of.get("n", 1)
+    return tuple(Shape(1, -(-n // step) * step, 1) for n in (5001, 20_003))
 
 
 def subjects(build: Path, toolkits: Sequence[str], patterns: Sequence[str], capability: int) -> list[Subject]:

@@ -1,24 +1,31 @@
-"""What every product here does with its arguments: scalars, C, the GPU, and the stream that all arrays share."""
+"""What every product does with its arguments: scalars, C, the GPU, memory, and the stream that all arrays share."""
 
 from __future__ import annotations
 
+import struct
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
-from gemmrepro.errors import UserError
+from gemmrepro_blas import driver
+from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import DOUBLES, Kind, Matrix, library_of, matrix
 
 
-def real_scalar(value: Any, name: str) -> float:
-    """`value` as a double. Raises UserError if it is no real number, or none that a double holds."""
+def real_scalar(value: Any, name: str, kind: Kind = DOUBLES) -> float:
+    """`value` as the nearest number of the kind. Raises UserError if it is no real number, or too large for that."""
     try:
         if isinstance(value, Real):
-            return float(value)
+            number = float(value)
+            if kind is DOUBLES:
+                return number
+            (nearest,) = struct.unpack("<f", struct.pack("<f", number))
+            return float(nearest)
     except OverflowError:
         pass
-    raise UserError(f"{name} is {value!r}; pass a real number that a double holds.")
+    raise UserError(f"{name} is {value!r}; pass a real number that a {kind.element} holds.")
 
 
 def multipliable(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
@@ -43,72 +50,62 @@ def target(c: Any, a: Matrix, b: Matrix, kind: Kind = DOUBLES) -> Matrix:
 
 
 @contextmanager
-def on_stream(stream: int, why: str, *matrices: Matrix) -> Iterator[tuple[int, Any, Any]]:
-    """(GPU, stream as cuda.core knows it, as CuPy does), both current; afterwards CuPy's current stream is what it was.
-
-    CuPy's own `with stream` leaves the default stream behind where the one before was set by `use`, and what the caller
-    does next would not wait for the product (CuPy's issue 8377).
+def on_gpu(stream: int, why: str, *matrices: Matrix) -> Iterator[int]:
+    """The GPU of the matrices, current meanwhile.
 
     Raises:
-        UserError: a CUDA graph is being captured on it, which the caller cannot be part of: `why`.
+        UserError: they are on several, or it is no Hopper GPU; a CUDA graph is being captured on the stream, which the
+            caller cannot be part of: `why`.
     """
-    import cupy
-    from cuda.core import Stream
-
     device = device_of(*matrices)
-    legacy = 1  # CU_STREAM_LEGACY: the default stream by a handle that is not zero
-    with cupy.cuda.Device(device):
-        before = cupy.cuda.get_current_stream()
-        cupy_stream = before
-        if int(before.ptr) != stream:
-            cupy_stream = cupy.cuda.ExternalStream(stream) if stream else cupy.cuda.Stream.null
-        refuse_capture(cupy_stream, why)
-        cupy_stream.use()
-        try:
-            yield device, Stream.from_handle(stream or legacy), cupy_stream
-        finally:
-            before.use()
-
-
-def refuse_capture(stream: Any, why: str) -> None:
-    """Raise UserError if a CUDA graph is being captured; `why` says what the caller does that a graph cannot hold."""
-    try:
-        capturing = stream.is_capturing()
-    except RuntimeError:  # CUDA's answer for the default stream while another one is captured
-        capturing = True
-    if capturing:
-        raise UserError(f"a CUDA graph is being captured, and {why}; call it outside of the capture.")
+    driver.multiprocessors(device)
+    with driver.current(device):
+        if driver.is_captured(stream):
+            raise UserError(f"a CUDA graph is being captured, and {why}; call it outside of the capture.")
+        yield device
 
 
 def device_of(*matrices: Matrix) -> int:
     """The GPU that holds them all. Raises UserError if there are several."""
-    import cupy
-
-    found = {cupy.cuda.runtime.pointerGetAttributes(one.pointer).device for one in matrices if one.rows * one.columns}
-    if min(found) < 0:  # cudaInvalidDeviceId, of memory that no GPU knows
+    found = {one.device for one in matrices if one.rows * one.columns}
+    if min(found) < 0:
         raise UserError("A, B or C is at an address that is no GPU's; pass arrays that are on a GPU.")
     if len(found) > 1:
         raise UserError(f"A, B and C are on GPUs {', '.join(map(str, sorted(found)))}; move them to one.")
-    return int(found.pop())
+    return found.pop()
+
+
+def _library() -> str:
+    """The library that allocates for arrays of neither PyTorch nor CuPy."""
+    if "cupy" not in sys.modules and "torch" in sys.modules:
+        return "torch"
+    return "cupy"
 
 
 def empty(like: Any, rows: int, columns: int, kind: Kind = DOUBLES) -> Any:
-    """An array [rows, columns] of the library of `like`, on its GPU; CuPy's of any other library."""
+    """An array [rows, columns] of the library of `like`, on its GPU; of CuPy or PyTorch for any other library's."""
     if library_of(like) == "torch":
         return like.new_empty((rows, columns))
+    if _library() == "torch":
+        import torch
+
+        return torch.empty((rows, columns), dtype=getattr(torch, kind.element), device="cuda")
     import cupy
 
-    with cupy.cuda.Device(getattr(getattr(like, "device", None), "id", None)):
+    device = getattr(getattr(like, "device", None), "id", None)
+    if device is None or device == cupy.cuda.runtime.getDevice():
+        return cupy.empty((rows, columns), kind.code)
+    with cupy.cuda.Device(device):
         return cupy.empty((rows, columns), kind.code)
 
 
 def common_stream(a: Any, b: Any, c: Any) -> int:
     """The current stream of A's library. Raises UserError if it is not that of the others: none would wait for it."""
-    stream = stream_of(a)
+    stream, library = stream_of(a), library_of(a)
     for name, other in (("B", b), ("C", c)):
-        if library_of(other) != library_of(a) and stream_of(other) != stream:
+        if library_of(other) != library and stream_of(other) != stream:
             raise UserError(
-                f"A is of {library_of(a)} and {name} of {library_of(other)}, whose current streams differ; convert one "
+                f"A is of {library} and {name} of {library_of(other)}, whose current streams differ; convert one "
                 "with torch.from_dlpack or cupy.from_dlpack, which copies nothing."
             )
     return stream
@@ -116,10 +113,54 @@ def common_stream(a: Any, b: Any, c: Any) -> int:
 
 def stream_of(array: Any) -> int:
     """The current stream of the library of `array`, as the driver's handle."""
-    if library_of(array) == "torch":
+    library = library_of(array)
+    if library == "torch" or (library != "cupy" and _library() == "torch"):
         import torch
 
-        return int(torch.cuda.current_stream(array.device).cuda_stream)
+        return int(torch.cuda.current_stream(getattr(array, "device", None)).cuda_stream)
     import cupy
 
-    return int(cupy.cuda.get_current_stream().ptr)
+    return int(cupy.cuda.get_current_stream(getattr(getattr(array, "device", None), "id", -1)).ptr)
+
+
+def allocated(like: Any, size: int, device: int, need: str) -> tuple[int, Any]:
+    """(address, what keeps it alive) of memory on a GPU, from the pool and on the current stream of `like`'s library.
+
+    Args:
+        need: what it is for, {} standing for its size in GiB.
+
+    Raises:
+        UserError: the GPU has too little memory left; how to free some.
+    """
+    library = library_of(like)
+    if library not in ("torch", "cupy"):
+        library = _library()
+    try:
+        if library == "torch":
+            import torch
+
+            held: Any = torch.empty(size, dtype=torch.uint8, device=f"cuda:{device}")
+            return held.data_ptr(), held
+        import cupy
+
+        held = cupy.cuda.alloc(size)
+        return held.ptr, held
+    except Exception as error:
+        if "OutOfMemory" not in type(error).__name__:
+            raise
+    needs = need.format(f"{size / 2**30:.1f}")
+    raise UserError(
+        f"{needs}, which GPU {device} does not have left; free arrays{_other_pool(library)}, or pass workspace= with "
+        "fewer bytes."
+    )
+
+
+def _other_pool(library: str) -> str:
+    """What frees memory that the other library's pool holds and does not use, if there is any."""
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None and library != "torch" and torch.cuda.is_initialized():
+        if torch.cuda.memory_reserved() > torch.cuda.memory_allocated():
+            return " or what PyTorch's cache holds, with torch.cuda.empty_cache()"
+    if cupy is not None and library != "cupy" and cupy.get_default_memory_pool().free_bytes():
+        return " or what CuPy's pool holds, with cupy.get_default_memory_pool().free_all_blocks()"
+    return ""

@@ -8,17 +8,18 @@ would gain, cuBLAS's DGEMM multiplies.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.errors import UserError
-from gemmrepro.ozaki import decided
 from gemmrepro_blas import library
-from gemmrepro_blas.calls import common_stream, empty, multipliable, on_stream, real_scalar, stream_of, target
+from gemmrepro_blas.calls import common_stream, empty, multipliable, on_gpu, real_scalar, stream_of, target
+from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import Matrix, matrix
-from gemmrepro_blas.program import Factors, Held, Plan, program, usable
+from gemmrepro_blas.program import Factors, Held, Plan, program
+from gemmrepro_blas.table import kernel, table, tiles, usable
 
 ACCURACIES = ("sqrt", "worst")
 LOOSEST = 40
@@ -27,6 +28,14 @@ WAITS = "dgemm waits for the GPU"
 
 SMALL = 2**33
 """Multiply-adds below which cuBLAS multiplies at once: looking at the numbers would take longer."""
+
+USUAL = 14
+"""Moduli of numbers of like size."""
+AROUND = 6.5e-6
+"""Microseconds of a call on an H200 for each element of A, B and C, beside what the device's own model counts: 5.1 to
+7.0 millionths from 3008 x 5008 x 2000 to 65536 x 1024 x 1024. Shared tiles, of longer K, make up for it."""
+MOST_TILES = 2**16 - 1
+"""Rows and columns of tiles that a list of the device can name."""
 
 
 @dataclass(frozen=True)
@@ -50,26 +59,17 @@ SIDES = {"A": "a", "B": "b"}
 
 @dataclass
 class Prepared:
-    """A factor of many products, as `prepare` returns it; `dgemm` takes it in place of the array.
+    """A factor of many products, as `prepare` returns it; `dgemm` takes it in place of the array, in any thread.
 
     Attributes:
         matrix: the factor as it is multiplied.
         name: "A" or "B".
         stretches: what is held of each stretch of k, by its first k.
-        device: its GPU.
-        ready: the event after the last launch that wrote any of it.
     """
 
     matrix: Matrix
     name: str
     stretches: dict[int, Held]
-    device: int
-    ready: Any
-
-    @property
-    def arrays(self) -> int:
-        """Arrays of residues that it holds; none changes once it is written."""
-        return sum(len(held.residues) for held in self.stretches.values())
 
 
 def prepare(x: Any, *, name: str = "B", transpose: bool = False, binary: str | Path | None = None) -> Prepared:
@@ -93,20 +93,41 @@ def prepare(x: Any, *, name: str = "B", transpose: bool = False, binary: str | P
         raise UserError(f"name is {name!r}; choose 'A' or 'B', which of the factors it will be.")
     one = matrix(x, name)
     one = one.transposed if transpose else one
-    path, stream = usable(binary), stream_of(x)
-    made = Prepared(one, name, {}, -1, None)
+    path, stream = usable(table()["dgemm"], binary), stream_of(x)
+    made = Prepared(one, name, {})
     if not one.rows * one.columns:
         return made
-    with on_stream(stream, WAITS, one) as (device, queue, cupy_stream):
+    with on_gpu(stream, WAITS, one) as device:
         loaded = program(path, device)
-        made.device = device
         k = one.columns if name == "A" else one.rows
-        for start in range(0, k, decided.LONGEST_K):
-            stop = min(k, start + decided.LONGEST_K)
+        for start, stop in _stretches(k):
             part = one.from_column(start, stop) if name == "A" else one.from_row(start, stop)
-            made.stretches[start] = loaded.held(SIDES[name], part, queue)
-        made.ready = cupy_stream.record()
+            made.stretches[start] = loaded.held(SIDES[name], part, stream)
     return made
+
+
+def _stretches(k: int) -> list[tuple[int, int]]:
+    """First and last but one of the k that are multiplied together."""
+    longest = kernel(table()["dgemm"]).longest_k
+    return [(start, min(k, start + longest)) for start in range(0, k, longest)]
+
+
+def gamma(k: int, loosened: int = 0) -> float:
+    """2 sqrt(k) u, times 2^loosened: the bound that tiles of residues keep."""
+    return math.ldexp(2.0 * math.sqrt(k), loosened - 53)
+
+
+@lru_cache(maxsize=256)
+def pays(m: int, n: int, k: int) -> bool:
+    """Whether residues may be faster than cuBLAS for a product of this shape, if the numbers are of like size."""
+    height, width = table()["tile"]
+    if m * n * k < SMALL or m > height * MOST_TILES or n > width * MOST_TILES:
+        return False
+    times, elements = table()["microseconds"], m * k + k * n + m * n
+    around = AROUND if k < kernel(table()["dgemm"]).params["long"] else 0.0
+    work = 2.0 * m * n * k
+    by_residues = USUAL * work * times["operation_8_bit"] + elements * ((USUAL + 8) * times["byte"] + around)
+    return bool(by_residues < work * times["operation_double"])
 
 
 def loosening(accuracy: str | float, k: int) -> int:
@@ -120,7 +141,7 @@ def loosening(accuracy: str | float, k: int) -> int:
     wanted = k * 2.0**-53 if accuracy == "worst" else accuracy
     if not isinstance(wanted, Real) or isinstance(wanted, bool) or not 0 < wanted < math.inf:
         raise UserError(f"accuracy is {accuracy!r}; choose 'sqrt', 'worst' or a relative error above zero.")
-    return max(-LOOSEST, min(LOOSEST, math.floor(math.log2(wanted / decided.gamma(k)))))
+    return max(-LOOSEST, min(LOOSEST, math.floor(math.log2(wanted / gamma(k)))))
 
 
 def dgemm(
@@ -134,6 +155,7 @@ def dgemm(
     transpose_b: bool = False,
     accuracy: str | float = "sqrt",
     details: bool = False,
+    workspace: int | None = None,
     binary: str | Path | None = None,
 ) -> Any:
     """C = alpha A B + beta C in float64, on the current stream of CuPy or PyTorch.
@@ -156,6 +178,8 @@ def dgemm(
         accuracy: gamma. "sqrt": 2 sqrt(k) u, about what a DGEMM's roundings amount to. "worst": k u, the bound that any
             DGEMM has; it takes fewer moduli. Or a number: below k u, elements that are multiplied in double keep k u.
         details: return (C, Details) instead.
+        workspace: bytes beside A, B and C that it may use at a time; C is made in blocks, with the same bits, where it
+            needs more. By default as many as it needs: 1 (m k + k n), then 13 to 16 (m k + k n + m n).
         binary: the fat binary of crt.first_wave; by default the build stage's.
 
     Raises:
@@ -169,16 +193,21 @@ def dgemm(
     scalars = real_scalar(alpha, "alpha"), real_scalar(beta, "beta")
     if c is None and scalars[1] != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
+    if workspace is not None and (not isinstance(workspace, int) or workspace < 0):
+        raise UserError(f"workspace is {workspace!r}; pass a number of bytes, or leave it out.")
+    if binary is not None:
+        usable(table()["dgemm"], binary)
     k = left.columns
-    loosened = loosening(accuracy, max(k, 1))
+    loosened = loosening(accuracy, k) if k else 0
     out = c if c is not None else empty(a, left.rows, right.columns)
     left, right, into = _by_rows(left, right, target(out, left, right), prepared)
     plan = Plan(0, 0, 0)
     if into.rows and into.columns:
-        path, stream = usable(binary), common_stream(a, b, out)
-        plan = _multiply(left, right, into, scalars, loosened, path, stream, prepared)
-    how = Details(plan.moduli, plan.tiles, plan.native_tiles, decided.gamma(max(k, 1), loosened))
-    return (out, how) if details else out
+        factors = Factors(left, right, into, *scalars, loosened, a, workspace)
+        plan = _multiply(factors, binary, common_stream(a, b, out), prepared)
+    if not details:
+        return out
+    return out, Details(plan.moduli, plan.tiles, plan.native_tiles, gamma(max(k, 1), loosened))
 
 
 def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matrix, Matrix]:
@@ -211,37 +240,24 @@ def _by_rows(a: Matrix, b: Matrix, c: Matrix, prepared: Prepared | None) -> tupl
     return b.transposed, a.transposed, c.transposed  # C^T = B^T A^T
 
 
-def _multiply(
-    a: Matrix,
-    b: Matrix,
-    c: Matrix,
-    scalars: tuple[float, float],
-    loosened: int,
-    path: Path,
-    stream: int,
-    prepared: Prepared | None,
-) -> Plan:
+def _multiply(factors: Factors, binary: str | Path | None, stream: int, prepared: Prepared | None) -> Plan:
     """Launch the products of all stretches of k; how the last one was made."""
-    alpha, beta = scalars
-    k = a.columns if alpha != 0.0 else 0  # BLAS does not read A and B then
-    with on_stream(stream, WAITS, a, b, c) as (device, queue, cupy_stream):
-        loaded = program(path, device)
-        before = prepared.arrays if prepared is not None else 0
-        if prepared is not None and prepared.ready is not None:
-            cupy_stream.wait_event(prepared.ready)
-        plan = Plan(0, 0, 0)
+    a, b, c, plan = factors.a, factors.b, factors.c, Plan(0, 0, 0)
+    k = a.columns if factors.alpha != 0.0 else 0  # BLAS does not read A and B then
+    with on_gpu(stream, WAITS, a, b, c) as device:
         if k == 0:
-            library.scale(c, beta)
-        for start in range(0, k, decided.LONGEST_K):
-            stop = min(k, start + decided.LONGEST_K)
-            part = Factors(a.from_column(start, stop), b.from_row(start, stop), c, alpha, beta, loosened)
-            beta = 1.0
-            if c.rows * c.columns * (stop - start) < SMALL:
-                library.multiply(part.a, part.b, c, alpha, part.beta)
-                plan = Plan(0, 0, part.tiles)
+            library.scale(c, factors.beta, stream)
+            return plan
+        if not pays(c.rows, c.columns, k):
+            library.multiply(a, b, c, (factors.alpha, factors.beta), stream)
+            return Plan(0, 0, tiles(factors.shape))
+        loaded = program(usable(table()["dgemm"], binary), device)
+        for start, stop in _stretches(k):
+            part = replace(factors, a=a.from_column(start, stop), b=b.from_row(start, stop))
+            if pays(c.rows, c.columns, stop - start):
+                plan = loaded.run(part, stream, prepared.stretches[start] if prepared is not None else None)
             else:
-                held = prepared.stretches[start] if prepared is not None else None
-                plan = loaded.run(part, loaded.workspace(part, held), queue, cupy_stream, held)
-        if prepared is not None and prepared.arrays > before:
-            prepared.ready = cupy_stream.record()
+                library.multiply(part.a, part.b, c, (part.alpha, part.beta), stream)
+                plan = Plan(0, 0, tiles(part.shape))
+            factors = replace(factors, beta=1.0)
     return plan

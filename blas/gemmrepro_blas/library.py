@@ -1,41 +1,130 @@
-"""What other libraries compute for dgemm, on the current stream of CuPy: cuBLAS's product, and beta C alone."""
+"""cuBLAS, on handles of our own: DGEMM in double whatever the environment or a caller's settings say, and beta C.
+
+A handle of CuPy or PyTorch carries what its users set: math mode, emulation, pointer mode, workspace. And cuBLAS 13
+reads CUBLAS_EMULATE_DOUBLE_PRECISION, CUBLAS_EMULATION_STRATEGY and CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT once
+in a process, for every handle: with 7 bits of mantissa the default compute type errs by 10^12 of its bound. The
+pedantic compute type is the one that neither the variables nor a math mode turn into emulation.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import ctypes
+import os
+import sys
+import threading
+from ctypes import byref, c_double, c_float, c_int, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from gemmrepro_blas.matrices import Matrix
+from gemmrepro_blas.errors import UserError
+from gemmrepro_blas.matrices import SINGLES, Matrix
+
+PEDANTIC_64F = 71
+"""cublasComputeType_t CUBLAS_COMPUTE_64F_PEDANTIC."""
+_OP_N, _OP_T, _R_64F, _DEFAULT_ALGORITHM = 0, 1, 1, -1
+
+_GEAM = (c_void_p, *4 * (c_int,), *2 * (c_void_p, c_void_p, c_int), c_void_p, c_int)
+_FUNCTIONS: dict[str, tuple[Any, ...]] = {
+    "cublasCreate_v2": (c_void_p,),
+    "cublasSetStream_v2": (c_void_p, c_void_p),
+    "cublasGetVersion_v2": (c_void_p, c_void_p),
+    "cublasGemmEx": (
+        *(c_void_p, *5 * (c_int,), c_void_p),
+        *2 * (c_void_p, c_int, c_int),
+        *(c_void_p, c_void_p, c_int, c_int, c_int, c_int),
+    ),
+    "cublasDgeam": _GEAM,
+    "cublasSgeam": _GEAM,
+}
 
 
-def multiply(a: Matrix, b: Matrix, c: Matrix, alpha: float, beta: float) -> None:
-    """C[m,n] = alpha A[m,k] B[k,n] + beta C by cuBLAS's DGEMM, C by rows."""
-    import cupy
-
-    cublas = cupy.cuda.cublas
-    handle = cupy.cuda.get_cublas_handle()
-    scalars = np.array([alpha, beta], np.float64)
-    at = scalars.ctypes.data
-    first, second = (cublas.CUBLAS_OP_T if x.by_columns else cublas.CUBLAS_OP_N for x in (b, a))
-    before = cublas.getPointerMode(handle)
-    cublas.setPointerMode(handle, cublas.CUBLAS_POINTER_MODE_HOST)
-    try:  # by rows, C = A B is what cuBLAS knows as C' = B' A'
-        cublas.dgemm(
-            *(handle, first, second, c.columns, c.rows, a.columns),
-            *(at, b.pointer, b.ld, a.pointer, a.ld, at + scalars.itemsize, c.pointer, c.ld),
-        )
-    finally:
-        cublas.setPointerMode(handle, before)
+@cache
+def _cublas() -> Any:
+    """libcublas: the one that CuPy or PyTorch has loaded, or would load."""
+    code = _loaded()
+    for name, types in _FUNCTIONS.items():
+        function = getattr(code, name)
+        function.argtypes, function.restype = types, c_int
+    return code
 
 
-def scale(c: Matrix, beta: float) -> None:
+def _loaded() -> ctypes.CDLL:
+    names = ("libcublas.so.13", "libcublas.so.12")
+    tries = [(name, os.RTLD_NOLOAD) for name in names]
+    folders = [Path(folder) / "nvidia" for folder in sys.path if folder]
+    tries += [(name, ctypes.DEFAULT_MODE) for name in names]
+    for part, name in (("cu13", names[0]), ("cublas", names[0]), ("cublas", names[1])):
+        tries += [(str(folder / part / "lib" / name), ctypes.DEFAULT_MODE) for folder in folders]
+    for name, mode in tries:
+        try:
+            return ctypes.CDLL(name, mode=mode)
+        except OSError:
+            continue
+    raise UserError("there is no libcublas.so.13 or .12; install nvidia-cublas, which PyTorch and CuPy bring along.")
+
+
+class _Handles(threading.local):
+    """A thread's handles by GPU: two threads must not share one."""
+
+    def __init__(self) -> None:
+        self.of: dict[int, int] = {}
+
+
+_handles = _Handles()
+
+
+def _handle(device: int, stream: int) -> int:
+    """This thread's handle on the GPU that is current, on a stream."""
+    made = _handles.of.get(device)
+    if made is None:
+        new = c_void_p()
+        _check(_cublas().cublasCreate_v2(byref(new)), "cublasCreate")
+        made = _handles.of[device] = int(new.value or 0)
+    _check(_cublas().cublasSetStream_v2(made, stream), "cublasSetStream")
+    return made
+
+
+def _check(status: int, what: str) -> None:
+    if status:
+        raise UserError(f"cuBLAS refuses {what} (status {status}); see that GPU memory is left, and free arrays.")
+
+
+def version(device: int) -> int:
+    """cuBLAS's, as 130100 for 13.1."""
+    found = c_int()
+    _check(_cublas().cublasGetVersion_v2(_handle(device, 0), byref(found)), "cublasGetVersion")
+    return found.value
+
+
+def multiply(
+    a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], stream: int, compute: int = PEDANTIC_64F
+) -> None:
+    """C[m,n] = alpha A[m,k] B[k,n] + beta C in double, C by rows, on the GPU that is current.
+
+    `compute` is for measuring what another compute type does.
+    """
+    handle = _handle(c.device, stream)
+    alpha, beta = map(c_double, scalars)
+    first, second = (_OP_T if x.by_columns else _OP_N for x in (b, a))
+    # By rows, C = A B is what cuBLAS knows as C' = B' A'.
+    status = _cublas().cublasGemmEx(
+        *(handle, first, second, c.columns, c.rows, a.columns, byref(alpha)),
+        *(b.pointer, _R_64F, b.ld, a.pointer, _R_64F, a.ld),
+        *(byref(beta), c.pointer, _R_64F, c.ld, compute, _DEFAULT_ALGORITHM),
+    )
+    if status:
+        _check(status, f"a DGEMM of {c.rows} x {c.columns} x {a.columns}")
+
+
+def scale(c: Matrix, beta: float, stream: int) -> None:
     """C = beta C, C by rows; it is not read if beta is 0."""
-    import cupy
-
-    size = c.kind.bytes
-    count = (c.rows - 1) * c.ld + c.columns
-    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(c.pointer, size * count, c.owner), 0)
-    whole = cupy.ndarray((c.rows, c.columns), np.dtype(c.kind.code), memory, strides=(size * c.ld, size))
-    if beta == 0.0:
-        whole.fill(0.0)
-    else:
-        whole *= beta
+    single = c.kind is SINGLES
+    real = c_float if single else c_double
+    factor, zero = real(beta), real(0.0)
+    geam = _cublas().cublasSgeam if single else _cublas().cublasDgeam
+    status = geam(
+        *(_handle(c.device, stream), _OP_N, _OP_N, c.columns, c.rows),
+        *(byref(factor), c.pointer, c.ld, byref(zero), c.pointer, c.ld, c.pointer, c.ld),
+    )
+    _check(status, f"a product of {c.rows} x {c.columns} by {beta}")

@@ -3,44 +3,33 @@
 The record launches all of R17's kernels whatever the device decides. Here the host reads the decision, 12 bytes,
 before it goes on, and launches the product that it takes: of all tiles, or of those that a list names. Only the host
 can launch cuBLAS's DGEMM where no tile takes residues, and tiles in double beside the passes over A and B, which leave
-tensor cores idle.
+tensor cores idle. And it can make C in blocks, where residues of all would take more memory than is granted: what was
+decided holds for each of them, so every element has the bits that it has without blocks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+import struct
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from gemmrepro import registry
-from gemmrepro.build.key import build_key
-from gemmrepro.build.record import read_build
-from gemmrepro.core.dtypes import STORAGE
-from gemmrepro.core.paths import ROOT
-from gemmrepro.errors import UserError
-from gemmrepro.gpu.loaded import fat_binaries, launch_config
-from gemmrepro.operands import encoded
-from gemmrepro.operations import Shape
-from gemmrepro.ozaki import decided
-from gemmrepro.registry import Kernel, Launch, Step, TensorMap, card
-from gemmrepro_blas import library
+from gemmrepro_blas import driver, library
+from gemmrepro_blas.calls import allocated
+from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import Matrix
+from gemmrepro_blas.table import BYTES, Kernel, Layout, Shape, ceil_div, kernel, laid_out, table, tiles
 
-KERNEL = "crt.first_wave"
-BUILT = ROOT / "results" / "build" / "cuda13"
 NATIVES = {(False, False): "nn", (False, True): "nt", (True, False): "tn", (True, True): "tt"}
 """Endings of the entry points in double, by whether A and B are transposed."""
 
 NATIVE_SHARED = {(a, b): 5 * 8 * ((16 * 132 if a else 128 * 20) + (96 * 20 if b else 16 * 100)) for a, b in NATIVES}
 """Bytes of their rings: 5 stages of 128 x 16 and 16 x 96 doubles, rows padded by 4 in the order they are stored in."""
-
-CHUNK, DEPTH, LINES = 256, 128, 32
-"""Elements of a column that a block measures and reduces to residues, and columns of a block."""
 
 PADDING = 32
 """Shared tiles gain 2 to 10 %; they are taken where padding C to whole clusters adds at most 1 row of tiles per 32."""
@@ -48,15 +37,13 @@ PADDING = 32
 KEPT = 64
 """Shapes whose lengths, and arrays whose tensor maps, are kept from one call to the next."""
 
-_int = np.int32
-SIGNS = {"a": _int(1), "b": _int(-1)}
+SIGNS = {"a": 1, "b": -1}
 """Of the inner exponents: A's k are multiplied by what B's are divided by."""
-ONCE = Launch((1, 1, 1), (1024, 1, 1))
-"""Of settle_inner and decide."""
 
-
-def _ceil(a: int, b: int) -> int:
-    return -(-a // b)
+PASSING = ("coarse_a", "coarse_b", "gauges_a", "gauges_b", "partial", "largest", "worst")
+"""Arrays that nothing reads once it is decided."""
+RESIDUES = ("residues_a", "residues_b", "residues")
+"""Arrays of which there is one part per modulus."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +51,9 @@ class Factors:
     """One product: C[m,n] = alpha A[m,k] B[k,n] + beta C, C by rows.
 
     Attributes:
-        loosened: `decided.decide`'s.
+        loosened: the bound is 2 sqrt(k) u times 2 to that.
+        like: an array of the library whose pool memory comes from.
+        workspace: bytes that it may take; None for as many as it needs.
     """
 
     a: Matrix
@@ -73,16 +62,16 @@ class Factors:
     alpha: float
     beta: float
     loosened: int
+    like: Any = None
+    workspace: int | None = None
 
     @property
     def shape(self) -> Shape:
         return Shape(self.a.rows, self.b.columns, self.a.columns)
 
-    @property
-    def tiles(self) -> int:
-        """Tiles of C."""
-        height, width = decided.TILE
-        return _ceil(self.a.rows, height) * _ceil(self.b.columns, width)
+    def part(self, rows: tuple[int, int], columns: tuple[int, int]) -> Factors:
+        """The product of a block of C."""
+        return replace(self, a=self.a.from_row(*rows), b=self.b.from_column(*columns), c=self.c.part(rows, columns))
 
 
 @dataclass(frozen=True)
@@ -94,46 +83,36 @@ class Plan:
     native_tiles: int
 
 
-@cache
-def _kernel() -> Kernel:
-    return registry.kernel(KERNEL)
-
-
-@cache
-def launches() -> Mapping[str, Step]:
-    """The record's launches by entry point."""
-    return {step.entry: step for step in _kernel().own_launches}
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the arrays of a workspace lie.
-
-    Attributes:
-        arrays: first byte, element type and lengths of each.
-        total: bytes of them all.
-    """
-
-    arrays: Mapping[str, tuple[int, str, tuple[int, ...]]]
-    total: int
-
-
-def laid_out(lengths: Mapping[str, tuple[str, tuple[int, ...]]]) -> Layout:
-    """Arrays of these types and lengths one after the other, each at a multiple of 256 bytes."""
-    arrays, start = {}, 0
-    for name, (dtype, each) in lengths.items():
-        arrays[name] = (start, dtype, each)
-        start += _ceil(math.prod(each) * np.dtype(STORAGE[dtype]).itemsize, 256) * 256
-    return Layout(arrays, start)
+def _dgemm() -> Kernel:
+    return kernel(table()["dgemm"])
 
 
 @lru_cache(maxsize=KEPT)
-def layout(shape: Shape, held: str = "") -> Layout:
-    """The workspace of a product of this shape; `held`: the side, "a" or "b", whose arrays are kept elsewhere."""
-    lengths = {name: (array.dtype, array.lengths(shape)) for name, array in _kernel().run.workspace.items()}
-    widest = max(shape.m, shape.n)  # a transposed A is measured as B is, in the same arrays
-    lengths |= {"partial": ("fp64", (_ceil(shape.k, CHUNK), 3 * widest)), "largest": ("int32", (widest,))}
-    return laid_out({name: each for name, each in lengths.items() if not (held and name.endswith(f"_{held}"))})
+def decision(shape: Shape, held: str = "") -> tuple[Layout, Layout]:
+    """The arrays that last for a product, and those that the decision alone needs.
+
+    `held`: the side, "a" or "b", whose arrays are kept elsewhere. A transposed A is measured as B is, in arrays of its
+    length.
+    """
+    wide = replace(shape, n=max(shape.m, shape.n))
+    lengths = {
+        name: _dgemm().lengths(name, wide if name in ("partial", "largest") else shape)
+        for name in _dgemm().arrays
+        if name not in RESIDUES and not (held and name.endswith(f"_{held}"))
+    }
+    passing = {name: each for name, each in lengths.items() if name in PASSING}
+    return laid_out({name: each for name, each in lengths.items() if name not in PASSING}), laid_out(passing)
+
+
+@lru_cache(maxsize=KEPT)
+def residues(shape: Shape, moduli: int, held: str = "") -> Layout:
+    """The residues of a product, or of a block of it."""
+    found = {}
+    for name in RESIDUES:
+        dtype, (first, *rest) = _dgemm().lengths(name, shape)
+        if not (held and name.endswith(f"_{held}")):
+            found[name] = (dtype, (first // _dgemm().params["moduli"] * moduli, *rest))
+    return laid_out(found)
 
 
 @dataclass(frozen=True)
@@ -153,348 +132,386 @@ class Workspace:
     def at(self, *names: str) -> tuple[int, ...]:
         return tuple(self.addresses[name] for name in names)
 
-    def with_arrays_of(self, other: Workspace) -> Workspace:
-        """The same, but for those arrays that `other` has, which its owner keeps alive."""
-        return replace(self, addresses={**self.addresses, **other.addresses}, lengths={**self.lengths, **other.lengths})
-
-    def plan(self, cupy_stream: Any) -> Plan:
-        """What the device decided, once it has."""
-        import cupy
-
-        size = 3 * _int().itemsize
-        words = cupy.cuda.alloc_pinned_memory(size)
-        runtime = cupy.cuda.runtime
-        runtime.memcpyAsync(words.ptr, self.addresses["plan"], size, runtime.memcpyDeviceToHost, cupy_stream.ptr)
-        cupy_stream.synchronize()
-        return Plan(*map(int, np.frombuffer(words, _int, 3)))
+    def __or__(self, other: Workspace) -> Workspace:
+        """The arrays of both."""
+        return Workspace(
+            (self.memory, other.memory),
+            {**self.addresses, **other.addresses},
+            {**self.lengths, **other.lengths},
+        )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Held:
-    """What is kept of a factor that many products share, for one stretch of k.
+    """What is kept of a factor that many products share, for one stretch of k. Several threads may use it.
 
     Attributes:
         side: "a" or "b".
         measures: inner exponents, and the bytes, norms and sums of its lines.
-        residues: its residues and exponents, by the number of moduli; a product that takes another number adds them.
+        ready: the event after the launch that wrote them.
+        stream: the one whose pool they are of.
+        residues: its residues and exponents by number of moduli, and when they were written; a product that takes
+            another number adds them.
+        uses: the last use on each stream. Memory goes back to its own stream's pool only once all are done.
     """
 
     side: str
     measures: Workspace
-    residues: dict[int, Workspace]
+    ready: driver.Event
+    stream: int
+    residues: dict[int, tuple[Workspace, driver.Event]] = field(default_factory=dict)
+    uses: dict[int, driver.Event] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __del__(self) -> None:
+        if set(self.uses) - {self.stream}:
+            for event in self.uses.values():
+                event.wait()
 
 
-def on_hopper(product: str, device: int) -> None:
-    """Make a GPU current, whose SMs the launches count from now on.
+@dataclass(frozen=True)
+class _Call:
+    """Where a product is launched: stream, multiprocessors, and what memory comes from."""
 
-    Raises:
-        UserError: it is not of compute capability 9.0; `product` is what was called.
-    """
-    import cupy
-    from cuda.core import Device
-
-    properties = cupy.cuda.runtime.getDeviceProperties(device)
-    if (properties["major"], properties["minor"]) != (9, 0):
-        raise UserError(
-            f"{product} runs on Hopper (compute capability 9.0) and GPU {device} has {properties['major']}."
-            f"{properties['minor']}; use the library's own product there."
-        )
-    Device(device).set_current()
-    card.use(card.described({"sm_count": properties["multiProcessorCount"]}))
-
-
-def loaded(name: str, path: Path, device: int, entries: Iterable[str]) -> Any:
-    """The code of a fat binary, whose kernels `entries` are loaded. Raises UserError if the driver cannot load them."""
-    from cuda.core import ObjectCode
-
-    try:
-        (image,) = fat_binaries(path.read_bytes())
-        code = ObjectCode.from_fatbin(image, name=name)
-        for entry in entries:
-            code.get_kernel(entry)  # which loads it
-    except Exception as error:
-        raise UserError(f"{path} cannot be loaded on GPU {device} ({error}); build it again.") from None
-    return code
+    stream: int
+    sms: int
+    like: Any
 
 
 class Program:
-    """The loaded kernels of one GPU."""
+    """The loaded kernels of one GPU, which is current whenever one is called."""
 
     def __init__(self, path: Path, device: int) -> None:
-        """Load them from a fat binary.
+        """Load a fat binary. Raises UserError if the driver cannot."""
+        self._code = driver.Code(path, device)
+        self._device, self._functions = device, dict[str, driver.Function]()
+        self._steps = _dgemm().steps
+        self._map = lru_cache(maxsize=KEPT)(driver.tensor_map)
+        self._one: tuple[int, Any] | None = None
+        self._beside = 0
+
+    def run(self, factors: Factors, stream: int, held: Held | None = None) -> Plan:
+        """Launch everything, and wait until the device has decided. `held`: what a factor was prepared to.
 
         Raises:
-            UserError: the GPU is not of compute capability 9.0, or its driver cannot load the binary.
+            UserError: the GPU has too little memory left, or `factors.workspace` grants too little.
         """
-        on_hopper("dgemm", device)
-        self._code = loaded(KERNEL, path, device, ["multiply_whole"])
-        self._device, self._functions = device, dict[str, Any]()
-        self._steps = launches()
-        self._map = lru_cache(maxsize=KEPT)(self._encoded)
-        self._one: Any = None
-
-    def workspace(self, factors: Factors, held: Held | None = None) -> Workspace:
-        """Arrays beside A, B and C, and beside those of `held`, on the current stream of CuPy.
-
-        Raises:
-            UserError: the GPU has too little memory left.
-        """
-        arrays = layout(factors.shape, held.side if held else "")
-        return self.allocated(arrays, f"dgemm needs {{}} GiB beside A, B and C for {factors.shape}")
-
-    def allocated(self, arrays: Layout, need: str) -> Workspace:
-        """Memory for `arrays`, on the current stream of CuPy. `need` says what for, {} standing for the size in GiB.
-
-        Raises:
-            UserError: the GPU has too little memory left.
-        """
-        import cupy
-
-        try:
-            memory = cupy.empty(arrays.total, np.uint8)
-        except cupy.cuda.memory.OutOfMemoryError:
-            raise UserError(
-                f"{need.format(f'{arrays.total / 2**30:.1f}')}, which GPU {self._device} does not have left; free "
-                "arrays, or multiply in blocks."
-            ) from None
-        start = int(memory.data.ptr)
-        addresses = {name: start + first for name, (first, _, _) in arrays.arrays.items()}
-        return Workspace(memory, addresses, {name: lengths for name, (_, _, lengths) in arrays.arrays.items()})
-
-    def run(self, factors: Factors, arrays: Workspace, stream: Any, cupy_stream: Any, held: Held | None = None) -> Plan:
-        """Launch everything, and wait until the device has decided.
-
-        `stream` and `cupy_stream` are one stream, as cuda.core and as CuPy know it. `held` is what one of the factors
-        has been prepared to.
-        """
-        if held is None:
-            self._settle(factors, arrays, stream)
-        else:
-            arrays = arrays.with_arrays_of(held.measures)
-            _copy(arrays, "settled", "plan", cupy_stream)
-        self._decide(factors, arrays, stream, held)
-        plan = arrays.plan(cupy_stream)
+        call = _Call(stream, driver.multiprocessors(self._device), factors.like)
+        side = held.side if held else ""
+        lasting, passing = decision(factors.shape, side)
+        self._check(factors, lasting.total + passing.total)
+        need = f"dgemm needs {{}} GiB beside A, B and C for {factors.shape}"
+        arrays = self._allocated(lasting, call, need)
+        plan = self._decided(factors, arrays, self._allocated(passing, call, need), call, held)
         if plan.moduli == 0:
-            library.multiply(factors.a, factors.b, factors.c, factors.alpha, factors.beta)
-            return plan
-        done = self._natively_beside(factors, arrays, cupy_stream) if plan.native_tiles else None
-        arrays = self._with_residues(factors, arrays, stream, plan.moduli, held)
-        self._multiply(factors, arrays, stream, cupy_stream, _shares_tiles(factors, plan))
-        if done is not None:
-            cupy_stream.wait_event(done)
+            library.multiply(factors.a, factors.b, factors.c, (factors.alpha, factors.beta), stream)
+        else:
+            self._by_residues(factors, plan, arrays, call, held)
         return plan
 
-    def held(self, side: str, one: Matrix, stream: Any) -> Held:
+    def _check(self, factors: Factors, least: int) -> None:
+        """Raise UserError if less memory is granted than is needed whatever is decided."""
+        if factors.workspace is not None and factors.workspace < least:
+            raise UserError(
+                f"workspace is {factors.workspace} bytes and deciding how to multiply {factors.shape} takes {least}; "
+                "grant more, or pass blocks of A and B."
+            )
+
+    def _decided(self, factors: Factors, arrays: Workspace, passing: Workspace, call: _Call, held: Held | None) -> Plan:
+        """What the device decides, once it has. `passing` may be freed then."""
+        arrays = arrays | passing
+        if held is None:
+            self._settle(factors, arrays, call)
+        else:
+            held.ready.hold(call.stream)
+            arrays = arrays | held.measures
+            size = 4 * math.prod(arrays.lengths["settled"])
+            driver.copy(arrays.addresses["plan"], arrays.addresses["settled"], size, call.stream)
+        self._decide(factors, arrays, call, held)
+        return Plan(*driver.read_words(arrays.addresses["plan"], 3, call.stream, self._device))
+
+    def _by_residues(self, factors: Factors, plan: Plan, arrays: Workspace, call: _Call, held: Held | None) -> None:
+        """The product of residues, in one go or in blocks, and tiles in double beside it."""
+        shape, side = factors.shape, held.side if held else ""
+        granted = factors.workspace
+        if granted is not None:
+            granted -= decision(shape, side)[0].total
+        block = _block(shape, plan.moduli, side, granted)
+        need = f"dgemm needs {{}} GiB beside A, B and C for {shape}"
+        own = self._allocated(residues(block, plan.moduli, side), call, need)
+        lists = None if block == shape else self._allocated(_lists(tiles(block)), call, need)
+        if held is not None:
+            arrays = arrays | held.measures | self._held_residues(factors, plan.moduli, arrays, call, held)
+        done = self._natively_beside(factors, arrays, call) if plan.native_tiles else None
+        if lists is None:
+            self._reduced(factors, arrays | own, call, side)
+            self._multiply(factors, arrays | own, call, _shares_tiles(factors, plan))
+        else:
+            for part, changed, inside in self._blocks(factors, plan, block, (arrays, own, lists), call, side):
+                self._reduced(part, inside, call, side, changed)
+                self._multiply(part, inside, call, False)
+        if done is not None:
+            done.hold(call.stream)
+        if held is not None:
+            with held.lock:
+                held.uses[call.stream] = driver.Event(call.stream)
+
+    def _blocks(
+        self,
+        factors: Factors,
+        plan: Plan,
+        block: Shape,
+        made: tuple[Workspace, Workspace, Workspace],
+        call: _Call,
+        held: str,
+    ) -> Iterator[tuple[Factors, str, Workspace]]:
+        """Blocks of C one after the other in the same memory, each with the sides whose residues change and its arrays.
+
+        `made`: what lasts, residues, and lists of tiles. A block whose tiles are all made in double is left out.
+        """
+        arrays, own, lists = made
+        (height, width), whole = table()["tile"], factors.shape
+        kinds = bytes(tiles(whole))
+        if plan.native_tiles:
+            kinds = driver.read(arrays.addresses["kinds"], len(kinds), call.stream)
+        per_row, last = ceil_div(whole.n, width), -1
+        for top, left in product(range(0, whole.m, block.m), range(0, whole.n, block.n)):
+            bottom, right = min(whole.m, top + block.m), min(whole.n, left + block.n)
+            lines = [
+                kinds[row * per_row + left // width : row * per_row + ceil_div(right, width)]
+                for row in range(top // height, ceil_div(bottom, height))
+            ]
+            if all(map(all, lines)):
+                continue
+            driver.write(lists.addresses["some"], _listed(lines, plan.moduli), call.stream)
+            part = factors.part((top, bottom), (left, right))
+            moved = {name: arrays.addresses[name] + size * first for name, size, first in _by_line(top, left)}
+            inside = arrays | own | lists
+            lengths = {**inside.lengths, **residues(part.shape, plan.moduli, held).lengths}
+            yield part, "b" if top == last else "ab", Workspace(None, {**inside.addresses, **moved}, lengths)
+            last = top
+
+    def held(self, side: str, one: Matrix, stream: int) -> Held:
         """The lines of a factor, measured beside ones: rows of A (side "a") or columns of B, as `Factors` has them.
 
         Raises:
             UserError: the GPU has too little memory left.
         """
+        call = _Call(stream, driver.multiprocessors(self._device), one.owner)
         lines = _lines(side, one)
         shape = Shape(lines.rows, lines.rows, lines.columns)  # of which only this side's arrays are wanted
-        whole = layout(shape).arrays
         need = f"preparing {side.upper()} takes {{}} GiB for {one.rows} x {one.columns}"
-        kept = {name: whole[name][1:] for name in ("inner", f"coarse_{side}", f"summaries_{side}", f"gauges_{side}")}
-        measures = self.allocated(laid_out(kept | {"settled": whole["plan"][1:]}), need)
-        passing = self.allocated(laid_out({name: whole[name][1:] for name in ("partial", "largest")}), need)
-        arrays = passing.with_arrays_of(measures)
+        kept = {name: _dgemm().lengths(name, shape) for name in ("inner", *(f"{each}_{side}" for each in _MEASURES))}
+        measures = self._allocated(laid_out(kept | {"settled": _dgemm().lengths("plan", shape)}), call, need)
+        passing = laid_out({name: _dgemm().lengths(name, shape) for name in ("partial", "largest")})
+        arrays = self._allocated(passing, call, need) | measures
         arrays = replace(arrays, addresses={**arrays.addresses, "plan": measures.addresses["settled"]})
-        other = (self._ones(), _int(0), _int(0))
+        other = (self._ones(call), 0, 0)
         steps = (*_steps(one), *other) if side == "a" else (*other, *_steps(one))
         m, n = (lines.rows, 1) if side == "a" else (1, lines.rows)
-        around = (*steps, arrays.at("inner"), _int(m), _int(n), _int(lines.columns))
-        self._launch(stream, "sample_inner", self._steps["sample_inner"].launch(shape), *around)
-        self._launch(stream, "settle_inner", ONCE, arrays.at("inner", "plan"), _int(lines.columns))
-        self._measure(side, lines, arrays, stream)
-        return Held(side, measures, {})
+        self._launch(call, "sample_inner", shape, *steps, arrays.at("inner"), m, n, lines.columns)
+        self._launch(call, "settle_inner", shape, arrays.at("inner", "plan"), lines.columns)
+        self._measure(side, lines, arrays, call)
+        return Held(side, measures, driver.Event(stream), stream)
 
-    def _ones(self) -> int:
+    def _allocated(self, layout: Layout, call: _Call, need: str) -> Workspace:
+        start, memory = allocated(call.like, max(layout.total, 1), self._device, need)
+        addresses = {name: start + first for name, (first, _, _) in layout.arrays.items()}
+        return Workspace(memory, addresses, layout.lengths)
+
+    def _ones(self, call: _Call) -> int:
         """The address of a one in double, which stands for every element of the other factor."""
-        import cupy
-
         if self._one is None:
-            self._one = cupy.ones(1)
-            cupy.cuda.get_current_stream().synchronize()  # other streams will read it
-        return int(self._one.data.ptr)
+            address, memory = allocated(call.like, 8, self._device, "preparing a factor takes {} GiB")
+            driver.write(address, struct.pack("<d", 1.0), call.stream)
+            driver.synchronize(call.stream)  # other streams will read it
+            self._one = address, memory
+        return self._one[0]
 
-    def _settle(self, factors: Factors, arrays: Workspace, stream: Any) -> None:
+    def _settle(self, factors: Factors, arrays: Workspace, call: _Call) -> None:
         """Inner exponents, and a plan that has not been made yet."""
-        m, n, k = map(_int, (factors.shape.m, factors.shape.n, factors.shape.k))
-        steps = (*_steps(factors.a), *_steps(factors.b))
-        grid = self._steps["sample_inner"].launch(factors.shape)
-        self._launch(stream, "sample_inner", grid, *steps, arrays.at("inner"), m, n, k)
-        self._launch(stream, "settle_inner", ONCE, arrays.at("inner", "plan"), k)
-
-    def _natively_beside(self, factors: Factors, arrays: Workspace, cupy_stream: Any) -> Any:
-        """Launch the tiles in double on a stream of their own; the event after them."""
-        import cupy
-        from cuda.core import Stream
-
-        beside = cupy.cuda.Stream(non_blocking=True)
-        beside.wait_event(cupy_stream.record())
-        self._natively(factors, arrays, Stream.from_handle(beside.ptr))
-        return beside.record()
-
-    def _decide(self, factors: Factors, arrays: Workspace, stream: Any, held: Held | None) -> None:
         shape = factors.shape
-        m, n, k = map(_int, (shape.m, shape.n, shape.k))
+        steps = (*_steps(factors.a), *_steps(factors.b))
+        self._launch(call, "sample_inner", shape, *steps, arrays.at("inner"), shape.m, shape.n, shape.k)
+        self._launch(call, "settle_inner", shape, arrays.at("inner", "plan"), shape.k)
+
+    def _natively_beside(self, factors: Factors, arrays: Workspace, call: _Call) -> driver.Event:
+        """Launch the tiles in double on a stream of their own; the event after them."""
+        self._beside = self._beside or driver.new_stream()
+        driver.Event(call.stream).hold(self._beside)
+        self._natively(factors, arrays, replace(call, stream=self._beside))
+        return driver.Event(self._beside)
+
+    def _decide(self, factors: Factors, arrays: Workspace, call: _Call, held: Held | None) -> None:
+        shape = factors.shape
+        m, n, k = shape.m, shape.n, shape.k
         for side, one in (("a", factors.a), ("b", factors.b)):
             if held is None or held.side != side:
-                self._measure(side, _lines(side, one), arrays, stream)
+                self._measure(side, _lines(side, one), arrays, call)
         gauges = arrays.at("gauges_a", "gauges_b", "worst")
-        first, others = (self._steps[entry].launch(shape) for entry in ("bound_first_wave", "bound_others"))
         maps = self._maps("bound_others", arrays)
-        choice = (_int(factors.loosened), _int(0))  # and not eager
-        self._launch(stream, "bound_first_wave", first, *maps, gauges, m, n, k)
-        self._launch(stream, "bound_others", others, *maps, arrays.at("plan"), gauges, m, n, k, choice)
+        choice = (factors.loosened, 0)  # and not eager
+        self._launch(call, "bound_first_wave", shape, *maps, gauges, m, n, k)
+        self._launch(call, "bound_others", shape, *maps, arrays.at("plan"), gauges, m, n, k, choice)
         lists = arrays.at("worst", "plan", "some", "list", "natives", "kinds")
-        self._launch(stream, "decide", ONCE, lists, m, n, k, choice)
+        self._launch(call, "decide", shape, lists, m, n, k, choice)
 
-    def _measure(self, side: str, lines: Matrix, arrays: Workspace, stream: Any) -> None:
+    def _measure(self, side: str, lines: Matrix, arrays: Workspace, call: _Call) -> None:
         """Norms, sums and bytes of a factor's lines, the rows of `lines`."""
-        count, k = _int(lines.rows), _int(lines.columns)
-        before = (lines.pointer, _int(lines.ld), arrays.at("inner"), SIGNS[side], arrays.at("plan", f"coarse_{side}"))
+        count, k = lines.rows, lines.columns
+        shape = Shape(count, count, k)
+        before = (lines.pointer, lines.ld, arrays.at("inner"), SIGNS[side], arrays.at("plan", f"coarse_{side}"))
         measures = arrays.at(f"summaries_{side}", f"gauges_{side}")
         if not lines.by_columns:
-            self._launch(stream, "measure_rows", Launch((lines.rows, 1, 1), (256, 1, 1)), *before, measures, k)
+            self._launch(call, "measure_rows", shape, *before, measures, k)
             return
-        grid = Launch((_ceil(lines.rows, LINES), _ceil(lines.columns, CHUNK), 1), (256, 1, 1))
-        halves, joined = arrays.at("partial", "largest"), Launch((_ceil(lines.rows, 128), 1, 1), (128, 1, 1))
-        self._launch(stream, "measure_columns", grid, *before, halves, count, k)
-        self._launch(stream, "join_columns", joined, arrays.at("plan"), halves, measures, count, k)
+        halves = arrays.at("partial", "largest")
+        self._launch(call, "measure_columns", shape, *before, halves, count, k)
+        self._launch(call, "join_columns", shape, arrays.at("plan"), halves, measures, count, k)
 
-    def _with_residues(
-        self, factors: Factors, arrays: Workspace, stream: Any, moduli: int, held: Held | None
-    ) -> Workspace:
-        """The workspace with the residues of both factors: those that are held, where there are any."""
+    def _held_residues(self, factors: Factors, moduli: int, arrays: Workspace, call: _Call, held: Held) -> Workspace:
+        """Residues of the prepared factor for so many moduli, which the stream waits for if another one writes them."""
+        with held.lock:
+            if moduli in held.residues:
+                held.residues[moduli][1].hold(call.stream)
+                return held.residues[moduli][0]
+            side, lines = held.side, _lines(held.side, factors.a if held.side == "a" else factors.b)
+            shape = Shape(lines.rows, lines.rows, lines.columns)
+            layout = residues(shape, moduli).arrays[f"residues_{side}"][1:]
+            wanted = {f"residues_{side}": layout, f"exponents_{side}": ("int32", (lines.rows,))}
+            need = f"the residues of {side.upper()} for {moduli} moduli take {{}} GiB"
+            made = self._allocated(laid_out(wanted), call, need)
+            self._to_residues(side, lines, arrays | held.measures | made, call)
+            held.residues[moduli] = made, driver.Event(call.stream)
+            return made
+
+    def _reduced(self, factors: Factors, arrays: Workspace, call: _Call, held: str, sides: str = "ab") -> None:
+        """Make the residues of the factors on these sides, but for the one that is held."""
         for side, one in (("a", factors.a), ("b", factors.b)):
-            lines = _lines(side, one)
-            if held is None or held.side != side:
-                self._to_residues(side, lines, arrays, stream)
-                continue
-            if moduli not in held.residues:
-                pitch = arrays.lengths[f"coarse_{side}"][1]
-                wanted = {
-                    f"residues_{side}": ("int8", (moduli * lines.rows, pitch)),
-                    f"exponents_{side}": ("int32", (lines.rows,)),
-                }
-                need = f"the residues of {side.upper()} for {moduli} moduli take {{}} GiB"
-                held.residues[moduli] = self.allocated(laid_out(wanted), need)
-                self._to_residues(side, lines, arrays.with_arrays_of(held.residues[moduli]), stream)
-            arrays = arrays.with_arrays_of(held.residues[moduli])
-        return arrays
+            if side in sides and side != held:
+                self._to_residues(side, _lines(side, one), arrays, call)
 
-    def _to_residues(self, side: str, lines: Matrix, arrays: Workspace, stream: Any) -> None:
+    def _to_residues(self, side: str, lines: Matrix, arrays: Workspace, call: _Call) -> None:
         entry = "columns_to_residues" if lines.by_columns else "rows_to_residues"
-        columns = (_ceil(lines.rows, LINES), _ceil(lines.columns, DEPTH))
-        blocks = columns if lines.by_columns else (lines.rows, 1)
         self._launch(
-            stream,
+            call,
             entry,
-            Launch((*blocks, 1), (256, 1, 1)),
-            *(lines.pointer, _int(lines.ld), arrays.at("inner"), SIGNS[side]),
+            Shape(lines.rows, lines.rows, lines.columns),
+            *(lines.pointer, lines.ld, arrays.at("inner"), SIGNS[side]),
             arrays.at("plan", f"summaries_{side}", f"exponents_{side}", f"residues_{side}"),
-            *(_int(lines.rows), _int(lines.columns)),
+            *(lines.rows, lines.columns),
         )
 
-    def _multiply(self, factors: Factors, arrays: Workspace, stream: Any, cupy_stream: Any, whole: bool) -> None:
+    def _multiply(self, factors: Factors, arrays: Workspace, call: _Call, whole: bool) -> None:
         """The product of the residues, of all tiles at once or of the listed ones, and C from it."""
         shape, c = factors.shape, factors.c
-        m, n, k = map(_int, (shape.m, shape.n, shape.k))
-        entry, given = ("multiply_whole", "meeting") if whole else ("multiply", "list")
+        m, n, k = shape.m, shape.n, shape.k
+        entry, given = ("multiply_whole", ("plan", "meeting")) if whole else ("multiply", ("some", "list"))
         if whole:
-            _clear(arrays, "meeting", cupy_stream)
-        product = self._steps[entry].launch(shape)
-        self._launch(stream, entry, product, *self._maps(entry, arrays), arrays.at("plan", given, "residues"), m, n, k)
+            driver.clear(arrays.addresses["meeting"], math.prod(arrays.lengths["meeting"]), call.stream)
+        self._launch(call, entry, shape, *self._maps(entry, arrays), arrays.at(*given, "residues"), m, n, k)
         self._launch(
-            stream,
+            call,
             "reconstruct",
-            self._steps["reconstruct"].launch(shape),
+            shape,
             arrays.at("plan", "kinds", "residues", "exponents_a", "exponents_b"),
-            *(c.pointer, _int(c.ld), m, n, np.float64(factors.alpha), np.float64(factors.beta)),
+            *(c.pointer, c.ld, m, n, factors.alpha, factors.beta),
         )
 
-    def _natively(self, factors: Factors, arrays: Workspace, stream: Any) -> None:
+    def _natively(self, factors: Factors, arrays: Workspace, call: _Call) -> None:
         shape, a, b, c = factors.shape, factors.a, factors.b, factors.c
         transposed = (a.by_columns, b.by_columns)
-        usual = self._steps["native_nn"].launch(shape)
-        self._launch(
-            stream,
-            f"native_{NATIVES[transposed]}",
-            Launch(usual.grid, usual.block, shared_bytes=NATIVE_SHARED[transposed]),
-            *(a.pointer, _int(a.ld), b.pointer, _int(b.ld), arrays.at("plan", "natives")),
-            *(c.pointer, _int(c.ld), *map(_int, (shape.m, shape.n, shape.k))),
-            *(np.float64(factors.alpha), np.float64(factors.beta)),
+        usual = self._steps["native_nn"].launch(shape, call.sms)
+        self._function(f"native_{NATIVES[transposed]}").launch(
+            replace(usual, shared_bytes=NATIVE_SHARED[transposed]),
+            call.stream,
+            *(a.pointer, a.ld, b.pointer, b.ld, *arrays.at("plan", "natives")),
+            *(c.pointer, c.ld, shape.m, shape.n, shape.k, factors.alpha, factors.beta),
         )
 
-    def _maps(self, entry: str, arrays: Workspace) -> list[Any]:
+    def _maps(self, entry: str, arrays: Workspace) -> list[bytes]:
+        """Tensor maps of bytes at an address. They own no memory: which array lies there is the caller's matter."""
         return [
-            self._map(wanted.box, wanted.swizzle, arrays.addresses[name], arrays.lengths[name], name)
-            for name, wanted in self._steps[entry].tensor_maps.items()
+            self._map("int8", box, arrays.addresses[name], arrays.lengths[name], arrays.lengths[name][-1])
+            for name, box in self._steps[entry].maps.items()
         ]
 
-    def _encoded(self, box: tuple[int, int], swizzle: int, address: int, lengths: tuple[int, ...], name: str) -> Any:
-        """The tensor map of bytes at an address. It owns no memory: which array lies there is the caller's matter."""
-        import cupy
-
-        memory = cupy.cuda.UnownedMemory(address, math.prod(lengths), None, self._device)
-        array = cupy.ndarray(lengths, np.int8, cupy.cuda.MemoryPointer(memory, 0))
-        return encoded(array, "int8", TensorMap(box, swizzle), KERNEL, name)
-
-    def _launch(self, stream: Any, entry: str, shape: Launch, *arguments: Any) -> None:
-        from cuda.core import launch
-
+    def _launch(self, call: _Call, entry: str, shape: Shape, *arguments: Any) -> None:
         flat = [value for each in arguments for value in (each if isinstance(each, tuple) else (each,))]
-        launch(stream, _configured(shape), self._function(entry, shape.shared_bytes), *flat)
+        self._function(entry).launch(self._steps[entry].launch(shape, call.sms), call.stream, *flat)
 
-    def _function(self, entry: str, shared_bytes: int) -> Any:
+    def _function(self, entry: str) -> driver.Function:
         if entry not in self._functions:
-            try:
-                function = self._code.get_kernel(entry)
-            except Exception as error:
-                raise UserError(f"the binary of {KERNEL} has no launch '{entry}' ({error}); build it again.") from None
-            if shared_bytes:
-                from cuda.bindings import driver
-
-                attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-                handle = driver.CUkernel(int(function.handle))
-                (status,) = driver.cuKernelSetAttribute(attribute, shared_bytes, handle, driver.CUdevice(self._device))
-                if status != driver.CUresult.CUDA_SUCCESS:
-                    raise UserError(
-                        f"GPU {self._device} refuses {shared_bytes} bytes of shared memory ({status.name})."
-                    )
-            self._functions[entry] = function
+            self._functions[entry] = driver.Function(self._code, entry)
         return self._functions[entry]
 
 
-@lru_cache(maxsize=16 * KEPT)
-def _configured(shape: Launch) -> Any:
-    return launch_config(shape, KERNEL)
+_MEASURES = ("coarse", "summaries", "gauges")
+"""What a prepared factor's lines are measured to."""
 
 
-def _copy(arrays: Workspace, source: str, to: str, cupy_stream: Any) -> None:
-    """Copy one array of integers to another."""
-    import cupy
+def _block(shape: Shape, moduli: int, held: str, granted: int | None) -> Shape:
+    """The part of C that is made at once in `granted` bytes, halved until it fits; whole tiles, or all of C.
 
-    runtime = cupy.cuda.runtime
-    size = math.prod(arrays.lengths[to]) * _int().itemsize
-    runtime.memcpyAsync(*arrays.at(to, source), size, runtime.memcpyDeviceToDevice, cupy_stream.ptr)
+    Raises:
+        UserError: not even a tile fits, of a factor that is not held.
+    """
+    rows, columns = shape.m, shape.n
+    height, width = table()["tile"]
+    while True:
+        block = replace(shape, m=rows, n=columns)
+        needed = residues(block, moduli, held).total + (0 if block == shape else _lists(tiles(block)).total)
+        if granted is None or needed <= granted:
+            return block
+        by_rows, by_columns = held != "a" and rows > height, held != "b" and columns > width
+        if not by_rows and not by_columns:
+            raise UserError(
+                f"workspace grants {max(granted, 0)} bytes to residues of {shape} and a block takes {needed}; grant "
+                "more, or pass blocks of A and B."
+            )
+        if by_rows and (rows >= columns or not by_columns):
+            rows = ceil_div(ceil_div(rows, 2), height) * height
+        else:
+            columns = ceil_div(ceil_div(columns, 2), width) * width
+
+
+def _lists(count: int) -> Layout:
+    """Moduli and number of a block's tiles that take residues; those tiles; of all `count`, which ones do not."""
+    return laid_out({"some": ("int32", (2,)), "list": ("int32", (count,)), "kinds": ("int8", (count,))})
+
+
+def _listed(lines: list[bytes], moduli: int) -> bytes:
+    """What `_lists` holds of a block whose rows of tiles have these kinds, in the order of what `decide` lists."""
+    group = table()["group"]
+    wide = len(lines[0])
+    places = [
+        row << 16 | column
+        for first in range(0, len(lines), group)
+        for column in range(wide)
+        for row in range(first, min(first + group, len(lines)))
+        if not lines[row][column]
+    ]
+    content = {"some": struct.pack("<2i", moduli, len(places)), "list": struct.pack(f"<{len(places)}i", *places)}
+    content["kinds"] = b"".join(lines)
+    whole = bytearray()
+    for name, (start, _, _) in _lists(len(lines) * wide).arrays.items():
+        whole += bytes(start - len(whole)) + content[name]
+    return bytes(whole)
+
+
+def _by_line(top: int, left: int) -> Iterator[tuple[str, int, int]]:
+    """Arrays with an entry for each row of A or column of B: name, bytes of an entry, and the first that is wanted."""
+    for side, first in (("a", top), ("b", left)):
+        for name, doubles in (("summaries", 2), ("exponents", 0.5)):
+            yield f"{name}_{side}", int(BYTES["fp64"] * doubles), first
 
 
 def _shares_tiles(factors: Factors, plan: Plan) -> bool:
     """Whether the product is made on shared tiles: where the kernel's `is_shared` lets it, and few rows are padding."""
-    shape, params = factors.shape, _kernel().params
-    rows, per_cluster = _ceil(shape.m, params["bm"]), params["cluster"] * params["tall"] // params["bm"]
+    shape, params = factors.shape, _dgemm().params
+    rows, per_cluster = ceil_div(shape.m, params["bm"]), params["cluster"] * params["tall"] // params["bm"]
     padding = -rows % per_cluster
     return plan.native_tiles == 0 and shape.k >= params["long"] and padding * PADDING <= rows
-
-
-def _clear(arrays: Workspace, name: str, cupy_stream: Any) -> None:
-    """Set an array of integers to zero."""
-    import cupy
-
-    size = math.prod(arrays.lengths[name]) * _int().itemsize
-    cupy.cuda.runtime.memsetAsync(*arrays.at(name), 0, size, cupy_stream.ptr)
 
 
 def _lines(side: str, one: Matrix) -> Matrix:
@@ -502,39 +519,10 @@ def _lines(side: str, one: Matrix) -> Matrix:
     return one if side == "a" else one.transposed
 
 
-def _steps(one: Matrix) -> tuple[Any, ...]:
+def _steps(one: Matrix) -> tuple[int, int, int]:
     """Address of a factor, and elements from one row and from one column to the next."""
     row, column = (1, one.ld) if one.by_columns else (one.ld, 1)
-    return one.pointer, _int(row), _int(column)
-
-
-def _build_it(name: str) -> str:
-    return f"`envs/run snakemake --use-singularity --cores 1 results/build/cuda13/{name}.fatbin`"
-
-
-def usable(binary: str | Path | None, built: Path = BUILT, name: str = KERNEL) -> Path:
-    """The fat binary of the kernel `name` to load: `binary`, or by default the one in `built`.
-
-    Raises:
-        UserError: there is none; or that of the build stage is of other sources than today's, whose launches it gets.
-    """
-    path = Path(binary) if binary is not None else built / f"{name}.fatbin"
-    if not path.is_file():
-        raise UserError(f"the binary {path} is missing; build it with {_build_it(name)}, or pass binary=.")
-    if binary is None:
-        _check_sources(built, name)
-    return path
-
-
-@cache  # hashing takes longer than a small product; what is raised is not kept
-def _check_sources(built: Path, name: str) -> None:
-    """Raise UserError unless the build stage compiled the binary in `built` from what is in the tree."""
-    kernel = registry.kernel(name)
-    record = read_build(kernel, built.parent, built.name)
-    if record.build_key != build_key(kernel, record.toolkit_version, record.packages):
-        raise UserError(
-            f"{name} in {built} was built from other sources than today's; build it again with {_build_it(name)}."
-        )
+    return one.pointer, row, column
 
 
 @cache

@@ -7,141 +7,96 @@ decided on the device, so the host waits for nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from dataclasses import replace
+from functools import cache, lru_cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from gemmrepro import registry
-from gemmrepro.core.dtypes import STORAGE
-from gemmrepro.errors import UserError
-from gemmrepro.operands import encoded
-from gemmrepro.operations import Shape
-from gemmrepro.registry import Launch, Step
-from gemmrepro_blas import library
-from gemmrepro_blas.calls import common_stream, empty, multipliable, on_stream, real_scalar, target
+from gemmrepro_blas import driver, library
+from gemmrepro_blas.calls import allocated, common_stream, empty, multipliable, on_gpu, real_scalar, target
+from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import SINGLES, Matrix, matrix
-from gemmrepro_blas.program import loaded, on_hopper, usable
+from gemmrepro_blas.table import BYTES, Layout, Shape, ceil_div, kernel, laid_out, table, usable
 
-ACCURACIES = {
-    "element": "sgemm.bf16_x6",
-    "products": "sgemm.bf16_x9",
-    "element, tf32": "sgemm.tf32_x3",
-    "norm": "sgemm.remainders",
-    "norm, 7": "sgemm.remainders_7",
-    "tf32": "sgemm.tf32",
-}
-"""The kernel by what is asked for (see `sgemm`)."""
-
-CHUNK, DEPTH, LINES = 256, 128, 32
-"""Elements of a column that a block looks at and turns round, and columns of a block (lines.cuh)."""
-THREADS = (256, 1, 1)
-
-_int = np.int32
+TILE = 128, 384
+"""Rows and columns of a block of C are multiples of these: whole tiles of every kernel."""
+MOST_BLOCKS = 2**16 - 1
+"""Blocks of a grid along y."""
 
 
-def _ceil(a: int, b: int) -> int:
-    return -(-a // b)
+@lru_cache(maxsize=64)
+def layout(name: str, shape: Shape) -> Layout:
+    """Arrays of a product beside A, B and C. Columns of a transposed A are gauged, too, in an array of its length."""
+    known = kernel(name)
+    wide = replace(shape, n=max(shape.m, shape.n))
+    return laid_out({each: known.lengths(each, wide if each == _gauge(name) else shape) for each in known.arrays})
+
+
+def _gauge(name: str) -> str:
+    """The array of what columns are scaled by, chunk by chunk."""
+    return next(each for each in ("peaks", "squares") if each in kernel(name).arrays)
 
 
 class Program:
-    """The launches of one kernel of the family, loaded on one GPU."""
+    """The launches of one kernel of the family, loaded on one GPU, which is current whenever one is called."""
 
     def __init__(self, name: str, path: Path, device: int) -> None:
-        """Load them from a fat binary.
+        """Load a fat binary. Raises UserError if the driver cannot."""
+        self.kernel, self._device = kernel(name), device
+        self._code = driver.Code(path, device)
+        self._functions = {entry: driver.Function(self._code, entry) for entry in self.kernel.steps}
+        self._map = lru_cache(maxsize=64)(driver.tensor_map)
 
-        Raises:
-            UserError: the GPU is not of compute capability 9.0, or its driver cannot load the binary.
-        """
-        on_hopper("sgemm", device)
-        self.kernel, self._device = registry.kernel(name), device
-        self._steps = {step.entry: step for step in self.kernel.own_launches}
-        code = loaded(name, path, device, self._steps)
-        self._functions = {entry: code.get_kernel(entry) for entry in self._steps}
-        self._allow(self._steps["multiply"])
-
-    def _allow(self, step: Step) -> None:
-        """Let a launch have its shared memory."""
-        from cuda.bindings import driver
-
-        shared = step.launch(Shape(1, 1, 1)).shared_bytes
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        handle = driver.CUkernel(int(self._functions[step.entry].handle))
-        (status,) = driver.cuKernelSetAttribute(attribute, shared, handle, driver.CUdevice(self._device))
-        if status != driver.CUresult.CUDA_SUCCESS:
-            raise UserError(f"GPU {self._device} refuses {shared} bytes of shared memory ({status.name}).")
-
-    def workspace(self, shape: Shape) -> dict[str, Any]:
-        """Arrays beside A, B and C, on the current stream of CuPy.
+    def workspace(self, shape: Shape, like: Any) -> tuple[Any, Mapping[str, int]]:
+        """What holds the memory beside A, B and C, and where arrays begin.
 
         Raises:
             UserError: the GPU has too little memory left.
         """
-        import cupy
+        arrays = layout(self.kernel.name, shape)
+        need = f"sgemm needs {{}} GiB beside A, B and C for {shape}"
+        start, memory = allocated(like, arrays.total, self._device, need)
+        return memory, {name: start + first for name, (first, _, _) in arrays.arrays.items()}
 
-        buffers = self.kernel.run.workspace
-        lengths = {name: buffer.lengths(shape) for name, buffer in buffers.items()}
-        lengths[self._gauge] = (_ceil(shape.k, CHUNK), max(shape.m, shape.n))  # A's, too, if it lies by columns
-        try:
-            return {name: cupy.empty(each, STORAGE[buffers[name].dtype]) for name, each in lengths.items()}
-        except cupy.cuda.memory.OutOfMemoryError:
-            gib = self.kernel.workspace_bytes(shape) / 2**30
-            raise UserError(
-                f"sgemm needs {gib:.1f} GiB beside A, B and C for {shape}, which GPU {self._device} does not have "
-                "left; free arrays, or multiply in blocks."
-            ) from None
-
-    @property
-    def _gauge(self) -> str:
-        """The array of what columns are scaled by, chunk by chunk."""
-        return next(name for name in ("peaks", "squares") if name in self.kernel.run.workspace)
-
-    def run(self, a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], stream: Any) -> None:
-        """C[m,n] = alpha A[m,k] B[k,n] + beta C, C by rows."""
+    def run(self, a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], like: Any, stream: int) -> None:
+        """C[m,n] = alpha A[m,k] B[k,n] + beta C, C by rows. Memory is of the library of `like`."""
         shape = Shape(a.rows, b.columns, a.columns)
-        arrays = self.workspace(shape)
+        _memory, arrays = self.workspace(shape, like)
         for side, lines in (("a", a), ("b", b.transposed)):
             self._cut(side, lines, arrays, stream)
-        step = self._steps["multiply"]
-        names: Mapping[str, Any] = {
-            **{name: array.data.ptr for name, array in arrays.items()},
-            **{axis: _int(getattr(shape, axis)) for axis in "mnk"},
-            **{"c": c.pointer, "alpha": np.float32(scalars[0]), "beta": np.float32(scalars[1])},
-            **{f"map:{name}": self._map(step, name, arrays[name]) for name in step.tensor_maps},
-        }
+        names: dict[str, Any] = {**arrays, "m": shape.m, "n": shape.n, "k": shape.k}
+        names |= {"c": c.pointer, "alpha": float(scalars[0]), "beta": float(scalars[1])}
+        names |= {f"map:{name}": self._mapped(name, shape, arrays) for name in self.kernel.steps["multiply"].maps}
         for entry in ("multiply", "reconstruct"):
-            if entry in self._steps:
-                wanted = [*self._steps[entry].arguments]
+            if entry in self.kernel.steps:
+                wanted = [*self.kernel.steps[entry].arguments]
                 arguments = [names[str(name)] for name in wanted]
                 if "c" in wanted:
-                    arguments[wanted.index("c") + 1] = _int(c.ld)
-                self._launch(stream, entry, self._steps[entry].launch(shape), *arguments)
+                    arguments[wanted.index("c") + 1] = c.ld
+                self._launch(stream, entry, shape, *arguments)
 
-    def _cut(self, side: str, lines: Matrix, arrays: Mapping[str, Any], stream: Any) -> None:
+    def _cut(self, side: str, lines: Matrix, arrays: Mapping[str, int], stream: int) -> None:
         """Slices or residues of `lines` [count, k], along which k runs: rows of A, or columns of B."""
         kind = "slices" if "slices_a" in arrays else "residues"
-        parts = arrays[f"{kind}_{side}"]
-        source, sizes = (lines.pointer, _int(lines.ld)), (_int(lines.rows), _int(lines.columns))
-        gauge, written = arrays[self._gauge].data.ptr, (arrays[f"exponents_{side}"].data.ptr, parts.data.ptr)
+        source, sizes = (lines.pointer, lines.ld), (lines.rows, lines.columns)
+        written = arrays[f"exponents_{side}"], arrays[f"{kind}_{side}"]
+        shape = Shape(lines.rows, lines.rows, lines.columns)
         if not lines.by_columns:
-            self._launch(stream, f"row_{kind}", Launch((lines.rows, 1, 1), THREADS), *source, *written, *sizes)
+            self._launch(stream, f"row_{kind}", shape, *source, *written, *sizes)
             return
-        blocks = _ceil(lines.rows, LINES)
-        looked = Launch((blocks, _ceil(lines.columns, CHUNK), 1), THREADS)
-        turned = Launch((blocks, _ceil(parts.shape[-1], DEPTH), 1), THREADS)
-        self._launch(stream, f"column_{self._gauge}", looked, *source, gauge, *sizes)
-        self._launch(stream, f"column_{kind}", turned, *source, gauge, *written, *sizes)
+        gauge = _gauge(self.kernel.name)
+        self._launch(stream, f"column_{gauge}", shape, *source, arrays[gauge], *sizes)
+        self._launch(stream, f"column_{kind}", shape, *source, arrays[gauge], *written, *sizes)
 
-    def _map(self, step: Step, name: str, array: Any) -> Any:
-        dtype = self.kernel.run.workspace[name].dtype
-        return encoded(array.reshape(-1, array.shape[-1]), dtype, step.tensor_maps[name], self.kernel.id, name)
+    def _mapped(self, name: str, shape: Shape, arrays: Mapping[str, int]) -> bytes:
+        dtype, lengths = self.kernel.lengths(name, shape)
+        row_bytes = lengths[-1] * BYTES[dtype]
+        return self._map(dtype, self.kernel.steps["multiply"].maps[name], arrays[name], lengths, row_bytes)
 
-    def _launch(self, stream: Any, entry: str, shape: Launch, *arguments: Any) -> None:
-        from cuda.core import LaunchConfig, launch
-
-        config = LaunchConfig(grid=shape.grid, block=shape.block, shmem_size=shape.shared_bytes)
-        launch(stream, config, self._functions[entry], *arguments)
+    def _launch(self, stream: int, entry: str, shape: Shape, *arguments: Any) -> None:
+        launch = self.kernel.steps[entry].launch(shape, driver.multiprocessors(self._device))
+        self._functions[entry].launch(launch, stream, *arguments)
 
 
 @cache
@@ -160,6 +115,7 @@ def sgemm(
     transpose_a: bool = False,
     transpose_b: bool = False,
     accuracy: str = "element",
+    workspace: int | None = None,
     binary: str | Path | None = None,
 ) -> Any:
     """C = alpha A B + beta C in float32, on the current stream of CuPy or PyTorch; it returns at once.
@@ -177,6 +133,8 @@ def sgemm(
             alone: nine), "element, tf32" (t = 8 u and truncation over 32 of k: three TF32 products); "norm" and
             "norm, 7" (s = 4 sqrt(k) / R times the norms of the row and the column, R = 2^31 or 2^27.2; t = 0: 8 or 7
             INT8 products); "tf32" (t = 2^-10: one).
+        workspace: bytes beside A, B and C that it may use at a time; C is made in blocks, with the same bits, where it
+            needs more.
         binary: the fat binary of that kernel; by default the build stage's.
 
     Raises:
@@ -184,11 +142,12 @@ def sgemm(
             numbers; an unknown accuracy; arrays of libraries whose current streams differ; a stream that is being
             captured; no binary, or one of other sources; too little memory.
     """
-    if accuracy not in ACCURACIES:
-        known = ", ".join(repr(name) for name in ACCURACIES)
+    accuracies = table()["sgemm"]
+    if accuracy not in accuracies:
+        known = ", ".join(repr(name) for name in accuracies)
         raise UserError(f"accuracy is {accuracy!r}; choose one of {known}.")
     left, right = _factors(a, b, transpose_a, transpose_b)
-    scalars = real_scalar(alpha, "alpha"), real_scalar(beta, "beta")
+    scalars = real_scalar(alpha, "alpha", SINGLES), real_scalar(beta, "beta", SINGLES)
     if c is None and scalars[1] != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
     out = c if c is not None else empty(a, left.rows, right.columns, SINGLES)
@@ -196,8 +155,10 @@ def sgemm(
     if into.by_columns:  # C^T = B^T A^T
         left, right, into = right.transposed, left.transposed, into.transposed
     if into.rows and into.columns:
-        name = ACCURACIES[accuracy]
-        _multiply(name, left, right, into, scalars, usable(binary, name=name), common_stream(a, b, out))
+        name, path = accuracies[accuracy], usable(accuracies[accuracy], binary)
+        stream = common_stream(a, b, out)
+        with on_gpu(stream, "sgemm takes memory from a pool", left, right, into) as device:
+            _multiply(program(name, path, device), (left, right, into), scalars, a, stream, workspace)
     return out
 
 
@@ -209,18 +170,49 @@ def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matr
 
 
 def _multiply(
-    name: str, a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], path: Path, stream: int
+    loaded: Program,
+    operands: tuple[Matrix, Matrix, Matrix],
+    scalars: tuple[float, float],
+    like: Any,
+    stream: int,
+    granted: int | None,
 ) -> None:
-    """Launch the products of all stretches of k that the kernel takes."""
-    alpha, beta = scalars
+    """Launch the products of all blocks of C, and for each of all stretches of k that the kernel takes."""
+    (a, b, c), (alpha, beta) = operands, scalars
     k = a.columns if alpha != 0.0 else 0  # BLAS does not read A and B then
-    longest = registry.kernel(name).accepts.at_most["k"]
-    why = "sgemm takes memory from CuPy's pool"
-    with on_stream(stream, why, a, b, c) as (device, queue, _):
-        loaded = program(name, path, device)
-        if k == 0:
-            library.scale(c, beta)
-        for start in range(0, k, longest):
-            stop = min(k, start + longest)
-            loaded.run(a.from_column(start, stop), b.from_row(start, stop), c, (alpha, beta), queue)
-            beta = 1.0
+    if k == 0:
+        library.scale(c, beta, stream)
+        return
+    longest = loaded.kernel.longest_k
+    block = _block(loaded.kernel.name, Shape(c.rows, c.columns, min(k, longest)), granted)
+    for top, left, start in product(range(0, c.rows, block.m), range(0, c.columns, block.n), range(0, k, longest)):
+        rows, columns = (top, min(c.rows, top + block.m)), (left, min(c.columns, left + block.n))
+        stop = min(k, start + longest)
+        factors = a.part(rows, (start, stop)), b.part((start, stop), columns)
+        loaded.run(*factors, c.part(rows, columns), (alpha, 1.0 if start else beta), like, stream)
+
+
+def _block(name: str, shape: Shape, granted: int | None) -> Shape:
+    """The part of C that is made at once in `granted` bytes, halved until it fits.
+
+    Raises:
+        UserError: not even a tile fits.
+    """
+    rows, columns = shape.m, shape.n
+    height, width = TILE
+    steps = kernel(name).steps.values()
+    while True:
+        block = replace(shape, m=rows, n=columns)
+        needed = layout(name, block).total
+        fits = max(step.launch(block, 1).grid[1] for step in steps) <= MOST_BLOCKS
+        if fits and (granted is None or needed <= granted):
+            return block
+        if rows <= height and columns <= width:
+            raise UserError(
+                f"workspace grants {granted} bytes and a block of {block} takes {needed}; grant more, or pass shorter "
+                "stretches of k."
+            )
+        if not fits or rows >= columns or columns <= width:
+            rows = ceil_div(ceil_div(rows, 2), height) * height
+        else:
+            columns = ceil_div(ceil_div(columns, 2), width) * width

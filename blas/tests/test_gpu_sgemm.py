@@ -11,23 +11,25 @@ from gemmrepro.gates import bounds
 from gemmrepro.gates.gate import Case, compare, reference_gemm
 from gemmrepro.gates.gemm_cases import draw
 from gemmrepro.operations import Problem, Shape
-from gemmrepro_blas import program, single
+from gemmrepro_blas.table import table, usable
 
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(scope="module", params=single.ACCURACIES)
+@pytest.fixture(scope="module", params=table()["sgemm"])
 def accuracy(request) -> str:
     cupy = pytest.importorskip("cupy")
     if cupy.cuda.Device().compute_capability != "90":
         pytest.skip("sgemm runs on Hopper")
-    if not (program.BUILT / f"{single.ACCURACIES[request.param]}.fatbin").is_file():
-        pytest.skip(f"{single.ACCURACIES[request.param]} is not built")
+    try:
+        usable(table()["sgemm"][request.param])
+    except gemmrepro_blas.UserError as error:
+        pytest.skip(str(error))
     return request.param
 
 
 def message(accuracy: str, c, a, b, alpha: float = 1.0, beta: float = 0.0, c0=None) -> str:
-    kernel, k = registry.kernel(single.ACCURACIES[accuracy]), a.shape[1]
+    kernel, k = registry.kernel(table()["sgemm"][accuracy]), a.shape[1]
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     reference, scale = reference_gemm(wide_a, wide_b, alpha, beta, c0)
     scheme = abs(alpha) * kernel.promises.error(wide_a, wide_b, np)
@@ -73,10 +75,14 @@ def test_the_callers_stream_stays_current(accuracy: str) -> None:
     """Set by `use`; what the caller does next waits for the product."""
     import cupy as cp
 
-    before = cp.cuda.get_current_stream()
-    a = cp.asarray(np.random.default_rng(12).standard_normal((300, 200)), cp.float32)
-    gemmrepro_blas.sgemm(a, a.T, accuracy=accuracy)
-    assert before.ptr and cp.cuda.get_current_stream() == before
+    before = cp.cuda.Stream(non_blocking=True)
+    before.use()
+    try:
+        a = cp.asarray(np.random.default_rng(12).standard_normal((300, 200)), cp.float32)
+        gemmrepro_blas.sgemm(a, a.T, accuracy=accuracy)
+        assert cp.cuda.get_current_stream() == before
+    finally:
+        cp.cuda.Stream.null.use()
 
 
 def test_tensors_of_pytorch(accuracy: str) -> None:

@@ -374,4 +374,87 @@ REDUCTION = Experiment(
     ),
 )
 
-EXPERIMENTS = (COPY, HISTOGRAM, HISTOGRAM_LENGTHS, REDUCTION)
+# The article's own programs -------------------------------------------------------------------------------------------
+
+PRINTED = tuple(
+    f"memory.printed_{name}_{element}" for element in ("half", "float") for name in ("scalar", "32", "64", "128")
+)
+
+
+def _measure_printed(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    from gemmrepro.operands import Operands, random
+    from gemmrepro.operations import Problem, Shape
+
+    dtype, n = point["dtype"], point["n"]
+    shape, watch = Shape(1, n, 1), Stopwatch(context.session)
+    inputs, output = random(Problem("whole_copy", dtype, dtype, "vector"), shape, n)
+    for subject in context.subjects:
+        kernel = context.kernel(subject)
+        if kernel.compute.dtype_in == dtype:
+            call = context.bind(subject, Operands(kernel.problem, shape, tuple(inputs), output))
+            yield context.row(subject, dtype=dtype, n=n, **watch.cells(call, 2.0 * output.nbytes))
+
+
+COPY_PRINTED = Experiment(
+    name="copy_printed",
+    title="The article's copy kernels by length",
+    question="From what length on do the printed kernels with wider accesses copy faster, and what does the cast cost?",
+    kernels=PRINTED,
+    parameters={"dtypes": ["fp16", "fp32"], "lengths": LENGTHS},
+    columns=COPY.columns,
+    points=_copy_points,
+    measure=_measure_printed,
+    follows=COPY.follows,
+)
+
+GRIDS = {
+    "memory.histogram_shared": ("clear_counts", "histogram_shared"),
+    "memory.histogram_shared_few": ("clear_counts", "histogram_shared"),
+    "memory.histogram_merged": ("clear_counts", "histogram_merged"),
+    "memory.histogram_merged_many": ("clear_counts", "histogram_merged"),
+}
+"""Versions 2 and 3 on either grid, and their launches but for the merge."""
+
+
+def _measure_grids(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    import cupy
+
+    from gemmrepro.operands import Operands, draw_ids
+    from gemmrepro.operations import Problem, Shape
+
+    n, law, bins = context.parameters["n"], point["law"], context.parameters["bins"]
+    ids, counts = draw_ids(law, n, bins, 1, cupy), cupy.empty(bins + 1, cupy.int32)
+    shape, watch = Shape(1, n, bins), Stopwatch(context.session)
+    given = Operands(Problem("histogram", "int32", "int32", "vector"), shape, (ids,), counts)
+    for subject in context.subjects:
+        steps = context.kernel(subject).steps_at(shape)
+        counting = {"whole": context.bind(subject, given)}
+        counting["without merge"] = context.loaded(subject).launches(given).bind(*GRIDS[subject.kernel])
+        blocks = steps[1].launch(shape).grid[0]
+        added = blocks * (bins + 1) if len(steps) == 2 else 0
+        for part, call in counting.items():
+            cells = watch.cells(call, 4.0 * (n + bins + 1))
+            yield context.row(subject, law=law, part=part, n=n, bins=bins, blocks=blocks, added=added, **cells)
+
+
+HISTOGRAM_GRIDS = Experiment(
+    name="histogram_grids",
+    title="Versions 2 and 3 of the histogram, each on the other's grid",
+    question="Do the additions to global memory take the time, or the number of blocks?",
+    kernels=tuple(GRIDS),
+    parameters={"n": 1 << 28, "bins": 256, "laws": ["uniform"]},
+    columns=(
+        Column("law", "distribution of the ids", kind="text"),
+        Column("part", "all launches, or all but version 3's merge", kind="text"),
+        Column("n", "ids", kind="integer"),
+        Column("bins", "bins, not counting the one for ids out of range", kind="integer"),
+        Column("blocks", "blocks that count", kind="integer"),
+        Column("added", "additions to global memory", kind="integer"),
+        *TIMES,
+    ),
+    points=lambda parameters: [{"law": law} for law in parameters["laws"]],
+    measure=_measure_grids,
+    follows=_follows(lambda row: 4 * (row["n"] + row["bins"] + 1)),
+)
+
+EXPERIMENTS = (COPY, HISTOGRAM, HISTOGRAM_LENGTHS, REDUCTION, COPY_PRINTED, HISTOGRAM_GRIDS)

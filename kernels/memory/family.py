@@ -117,6 +117,41 @@ def _copy(name: str, element: str) -> Kernel:
 
 COPIES = tuple(_copy(name, element) for element in _ELEMENTS for name in _COPIES)
 
+WHOLE = 128
+"""Elements of which a length is a multiple in the printed copies: fp32 holds each such length below 2^31 exactly."""
+_INTS = {"32": "int", "64": "int2", "128": "int4"}
+
+
+def _printed(name: str, element: str) -> Kernel:
+    """A copy as the article prints it, with its types, conversions and launch. Only an experiment times it."""
+    dtype, cpp, bits = _ELEMENTS[element]
+    width = int(name) if name in _INTS else bits
+    each = width // bits
+    wide = {"WIDE": _INTS[name]} if name in _INTS else {}
+    return Kernel(
+        id=f"memory.printed_{name}_{element}",
+        rung=f"{'P1' if name == 'scalar' else 'P2'} {name} {element}",
+        title=f"{element}, {_TITLES.get(name, f'{width} bits per access')}, as printed",
+        source="1.6_printed_vector.cu" if wide else "1.5_printed_scalar.cu",
+        compute=Compute(op="whole_copy", dtype_in=dtype, dtype_acc=dtype, dtype_out=dtype, layout="vector"),
+        code=Code(
+            "printed_vector" if wide else "printed_scalar",
+            defines={"ELEMENT": cpp, **wide},
+            headers=("common/element.cuh",),
+        ),
+        launch=_grid(1024, each, 4096),
+        accepts=Accepts(multiple_of={"n": WHOLE}, max_elements=2**31 - 4096 * 1024),
+        promises=Promises(expects=_accesses(width), gate_shapes=(Shape(1, 4096 * 1024 * each + 33 * WHOLE, 1),)),
+        timing=Timing(baseline=None, timed=False),
+        story=Story(
+            article="gpu-notes",
+            idea="The printed kernel: an int index, and of wide accesses a length divided in fp32.",
+        ),
+    )
+
+
+PRINTED = tuple(_printed(name, element) for element in _ELEMENTS for name in ("scalar", *_INTS))
+
 # Histograms -----------------------------------------------------------------------------------------------------------
 
 SHARED_BINS = 12 * 1024 - 1
@@ -167,13 +202,13 @@ def _cleared(entry: str, launch: Callable[[Shape], Launch]) -> Callable[[Shape],
     return lambda shape: (_clear(shape), Step(entry, launch, ("a", "n", "k", "c")))
 
 
-def _merged(shape: Shape) -> tuple[Step, ...]:
-    """Partial histograms, then their sum, by the article's merge: a block a bin."""
+def _merged(shape: Shape, count: Callable[[Shape], Launch] = _CAPPED) -> tuple[Step, ...]:
+    """Partial histograms by the launch `count`, then their sum, by the article's merge: a block a bin."""
     merge = Launch(grid=(shape.k + 1, 1, 1), block=(PARTIAL_PLACES, 1, 1))
     return (
         _clear(shape),
-        Step("histogram_merged", _CAPPED, ("a", "n", "k", "partials")),
-        Step("merge_counts", lambda shape: merge, (_CAPPED(shape).grid[0], "partials", "c")),
+        Step("histogram_merged", count, ("a", "n", "k", "partials")),
+        Step("merge_counts", lambda shape: merge, (count(shape).grid[0], "partials", "c")),
     )
 
 
@@ -387,6 +422,35 @@ HISTOGRAMS = (
     ),
 )
 
+V2, V3 = HISTOGRAMS[1], HISTOGRAMS[3]
+EXCHANGED = (
+    replace(
+        V2,
+        id="memory.histogram_shared_few",
+        rung="v2.2",
+        title="Atomics in shared memory, on v3's grid",
+        launch=_CAPPED,
+        run=Run(steps=_cleared("histogram_shared", _CAPPED)),
+        promises=replace(V2.promises, gate_shapes=V3.promises.gate_shapes),
+        timing=Timing(baseline=None, timed=False),
+        story=Story(idea="v2's kernel by v3's launch: at most 1024 blocks, so a 256th of the additions."),
+    ),
+    replace(
+        V3,
+        id="memory.histogram_merged_many",
+        rung="v3.2",
+        title="Partial histograms and a merge, on v2's grid",
+        launch=_BLOCK_COUNTS,
+        run=Run(
+            steps=lambda shape: _merged(shape, _BLOCK_COUNTS),
+            workspace={"partials": Buffer("int32", lambda shape: (_BLOCK_COUNTS(shape).grid[0], PARTIAL_PLACES))},
+        ),
+        timing=Timing(baseline=None, timed=False),
+        story=Story(idea="v3's kernels by v2's launch: a block for every 1024 ids, and no addition in global memory."),
+    ),
+)
+"""Versions 2 and 3 each by the other's launch: with equal grids they differ in how blocks' counts are added up."""
+
 # Sums -----------------------------------------------------------------------------------------------------------------
 
 _ADDS = Compute("reduce", layout="vector")
@@ -497,4 +561,4 @@ SUMS = (
     ),
 )
 
-KERNELS = (*COPIES, *HISTOGRAMS, *SUMS)
+KERNELS = (*COPIES, *HISTOGRAMS, *SUMS, *PRINTED, *EXCHANGED)

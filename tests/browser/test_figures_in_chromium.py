@@ -8,18 +8,6 @@ import pytest
 from figure_faults import FAULTS
 from pages import DESKTOP, PHONE, opened, size
 
-PLANTED = """
-const svg = [...document.querySelectorAll("figure svg")].find((each) => each.checkVisibility());
-const text = svg.querySelector("text:not([transform]):not(:empty)");
-const copy = text.parentNode.appendChild(text.cloneNode(true));
-const gone = text.parentNode.appendChild(text.cloneNode(true));
-gone.setAttribute("x", "-50");
-const line = document.createElementNS(svg.namespaceURI, "path"), y = Number(text.getAttribute("y")) - 2;
-line.setAttribute("d", `M0 ${y}L${svg.viewBox.baseVal.width} ${y}`);
-line.style.cssText = "fill: none; stroke: #123456";
-svg.append(line);
-"""
-
 
 def drawn(report: Path) -> list[Path]:
     """The pages with figures."""
@@ -39,11 +27,3 @@ def test_every_text_of_a_figure_stands_clear(page, report, width):
         faults += [f"{path.name}: {each}" for each in page.execute_script(FAULTS)]
     assert figures > 3
     assert faults == []
-
-
-@pytest.mark.parametrize("report", ["synthetic"], indirect=True)
-def test_a_planted_fault_is_found(page, report):
-    opened(page, report / "families" / "ladder.html")
-    page.execute_script(PLANTED)
-    found = "\n".join(page.execute_script(FAULTS))
-    assert "leaves the figure" in found and "meets" in found and "a line crosses" in found

@@ -126,32 +126,6 @@ def test_random_links_arrive_at_their_row(page, report, width, script, count):
         page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
 
 
-@pytest.mark.parametrize("kind", ["paper", "family", "claims"])
-def test_a_click_on_a_number_shows_its_evidence_and_leads_to_its_row(page, report, kind):
-    opened(page, kinds(report)[kind])
-    count = page.execute_script(
-        'return document.querySelectorAll(\'main a[href*="#row-"], header a[href*="#row-"]\').length'
-    )
-    assert count > 0
-    for index in random.Random(3).sample(range(count), min(count, 8)):
-        opened(page, kinds(report)[kind])
-        number, href = page.execute_script(
-            'const a = document.querySelectorAll(\'main a[href*="#row-"], header a[href*="#row-"]\')[arguments[0]];'
-            " for (let d = a.closest('details'); d; d = d.parentElement.closest('details')) d.open = true;"
-            " if (a.closest('tr')) a.closest('tr').hidden = false;"
-            " a.click(); return [a.textContent.trim(), a.href]",
-            index,
-        )
-        waited(page, "document.querySelector('dialog[open]')")
-        said = page.execute_script("return document.querySelector('dialog[open]').innerText")
-        assert number in said
-        assert "snakemake" in said or "row-counters" in href, said
-        page.execute_script("document.querySelector('dialog[open] .places a').click()")
-        page.execute_async_script("setTimeout(arguments[0], 200)")
-        assert page.current_url == href
-        assert arrived(page)
-
-
 def test_evidence_by_keyboard(page, report):
     from selenium.webdriver.common.keys import Keys
 

@@ -75,8 +75,8 @@ def built(session: device.Session, toolkit: str, tmp_path_factory: pytest.TempPa
     number = session.gpu.arch.removeprefix("sm_")
 
     def make(kernel: registry.Kernel) -> str:
-        options = ("--kernel", kernel.id, "--toolkit", toolkit, "--archs", number, "--out", folder / toolkit)
-        answer = stage("build.stage", *options)
+        options = ("--kernels", f"{kernel.id}={number}", "--toolkit", toolkit, "--out", folder / toolkit)
+        answer = stage("build", *options)
         return answer.stderr if answer.returncode else ""
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -16,7 +16,7 @@ from gemmrepro.gpu import device
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operands import Operands, random
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, Launch
 
 pytestmark = pytest.mark.gpu
 
@@ -43,8 +43,14 @@ def finished() -> None:
 
 
 def with_blocks(part: Kernel, blocks: int) -> Kernel:
-    """The same kernel, launched with `blocks` blocks whatever the shape."""
-    return replace(part, launch=lambda shape: replace(part.launch(shape), grid=(blocks, 1, 1)))
+    """The same kernel, launched with as many of its clusters as `blocks` blocks make, whatever the shape."""
+
+    def launch(shape: Shape) -> Launch:
+        usual = part.launch(shape)
+        rows, cols, parts = usual.cluster or (1, 1, 1)
+        return replace(usual, grid=(blocks // (rows * cols * parts) * rows, cols, parts))
+
+    return replace(part, launch=launch)
 
 
 def result(loaded: Loaded, operands: Operands, part: Kernel) -> Any:

@@ -68,7 +68,7 @@ def rows(folder: Path) -> list[dict[str, str]]:
 
 
 def test_a_killed_sweep_continues_and_loses_nothing(world):
-    started = stage_process("measure.sweep", *arguments(world, "journal", "out"))
+    started = stage_process("sweep", *arguments(world, "journal", "out"))
     process = subprocess.Popen(**started, stderr=subprocess.PIPE, text=True)
     journal = world / "journal"
     deadline = time.monotonic() + 120
@@ -84,7 +84,7 @@ def test_a_killed_sweep_continues_and_loses_nothing(world):
         json.loads(text)  # whole, all of them
     assert not (world / "out").exists()
 
-    answer = stage("measure.sweep", *arguments(world, "journal", "out"))
+    answer = stage("sweep", *arguments(world, "journal", "out"))
     assert answer.returncode == 0, answer.stderr
     assert f"{len(finished)} of " in answer.stderr
     after = {path.name: path.read_text() for path in journal.glob("*.json")}
@@ -114,7 +114,7 @@ def test_a_corrupt_entry_is_reported_and_only_it_is_measured_again(world):
     spoiled = sorted(journal.glob("ladder.smem.*.r1.json"))[0]
     before = {path.name: path.read_text() for path in journal.glob("*.r*.json")}
     spoiled.write_text(spoiled.read_text()[:-40])
-    answer = stage("measure.sweep", *arguments(world, "journal", "out"))
+    answer = stage("sweep", *arguments(world, "journal", "out"))
     assert answer.returncode == 0, answer.stderr
     assert spoiled.name in answer.stderr and "corrupt" in answer.stderr
     assert answer.stdout.count(TIMED) == 1
@@ -125,10 +125,10 @@ def test_a_corrupt_entry_is_reported_and_only_it_is_measured_again(world):
 
 def test_a_budget_ends_the_sweep_and_the_next_call_continues(world, toolkit):
     write_config(world, toolkits=[toolkit], rounds=2, caches=["warm"])
-    answer = stage("measure.sweep", *arguments(world, "journal-budget", "out-budget"), "--budget", 0.5)
+    answer = stage("sweep", *arguments(world, "journal-budget", "out-budget"), "--budget", 0.5)
     assert answer.returncode == 75, answer.stderr
     assert not (world / "out-budget").exists()
-    answer = stage("measure.sweep", *arguments(world, "journal-budget", "out-budget"))
+    answer = stage("sweep", *arguments(world, "journal-budget", "out-budget"))
     assert answer.returncode == 0, answer.stderr
     with (world / "out-budget" / "summary.csv").open() as file:
         assert len(list(csv.DictReader(file))) == (len(SWEPT) + 1) * 2

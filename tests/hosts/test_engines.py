@@ -46,7 +46,7 @@ def make(builder: str, folder: Path, checkout: Path = ROOT, **environment: str) 
     make_caches(environ)
     sif, lock = out / "small.sif", out / "small.lock.json"
     recipe = checkout / "tests/hosts/small.Dockerfile"
-    run = [sys.executable, "-m", "gemmrepro.host.images", "--env", "small", "--recipe", recipe]
+    run = [sys.executable, "-m", "gemmrepro", "image", "--env", "small", "--recipe", recipe]
     engine = [HERE / "engine", builder, own, *run, "--sif", sif, "--lock", lock]
     done = subprocess.run([HERE / "overlay", own / "overlay", *engine], env=environ, capture_output=True, text=True)
     if done.returncode == SKIPPED:

@@ -45,7 +45,7 @@ def test_an_edited_kernel_is_built_and_gated_and_a_missing_image_is_explained(fo
     assert (folder / "upper" / VERDICT).is_file()
     assert (folder / "upper/results/build/cuda13/ladder.naive.fatbin").is_file()
 
-    gone = "rm resources/images/report.sif && PYTHONPATH=workflow python3 -m gemmrepro.host.images --env report"
+    gone = "rm resources/images/report.sif && PYTHONPATH=workflow python3 -m gemmrepro image --env report"
     gone += (
         " --recipe docker/report.Dockerfile --sif resources/images/report.sif --lock resources/images/report.lock.json"
     )

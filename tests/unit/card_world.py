@@ -26,6 +26,7 @@ import yaml
 from support import ROOT
 from synthetic import LEVELS, hot_loop, write_build
 
+from gemmrepro import __main__ as command
 from gemmrepro import experiments, operands, registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
@@ -45,7 +46,6 @@ from gemmrepro.measure.prepare import Check, Round
 from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.regimes import SUSTAINED, Block, Chunk, Reading
 from gemmrepro.measure.rows import write_no_regimes
-from gemmrepro.paper import page
 from gemmrepro.recordings.accept import accept
 from gemmrepro.recordings.bundles import read_bundle, write_bundle
 from gemmrepro.registry import Kernel, card
@@ -386,10 +386,10 @@ class CardWorld:
         own = {name: str(self.root / name) for name in ("measure", "experiments", "regimes", "figures")}
         for family in self.plan.figures():
             words = ["--family", family, "--measure", own["measure"], "--experiments", own["experiments"]]
-            _run(monkeypatch, figures_stage, *words, "--out", f"{own['figures']}/{family}")
+            _run("figures", *words, "--out", f"{own['figures']}/{family}")
         words = ["--verdicts", str(self.root / "verdicts.json"), "--families", ",".join(self.plan.families)]
         words += [word for name in ("measure", "experiments", "regimes") for word in (f"--{name}", own[name])]
-        _run(monkeypatch, figures_stage, *words, "--out", f"{own['figures']}/paper")
+        _run("figures", *words, "--out", f"{own['figures']}/paper")
         self.page(monkeypatch)
         return self.root / "reports"
 
@@ -397,7 +397,7 @@ class CardWorld:
         names = ("measure", "experiments", "regimes", "figures", "gates", "build", "images")
         words = [word for name in names for word in (f"--{name}", str(self.root / name))]
         words += ["--verdicts", str(self.root / "verdicts.json"), "--config", str(self.root / "config.json")]
-        _run(monkeypatch, page, *words, "--recorded", str(H200), "--out", str(self.root / "reports"))
+        _run("report", *words, "--recorded", str(H200), "--out", str(self.root / "reports"))
 
     def accepted(self) -> Path:
         """The folder in which the run's own bundle is filed."""
@@ -406,9 +406,8 @@ class CardWorld:
         return accept(read_bundle(self.root / "mine.zip"), self.root / "recorded", self.build, synthetic=True)
 
 
-def _run(monkeypatch: pytest.MonkeyPatch, module: Any, *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", [module.__name__, *words])
-    assert module.main() == 0
+def _run(*words: str) -> None:
+    assert command.run(words) == 0
 
 
 def rate_of(kernel: Kernel, rates: Mapping[str, float]) -> float:

@@ -40,6 +40,8 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
+using int2 = uint2;
+using int4 = uint4;
 
 template <class Number>
 Number min(Number one, Number other) {

@@ -172,16 +172,6 @@ class TestInstall:
         assert said.startswith("gemmrepro: not in the version locked on 2026-11-27: ")
         assert said.endswith(": lib 1:2 (locked: 1:1+b1)")
 
-    def test_a_locked_version_that_needs_one_that_is_gone_is_left_too_and_no_other(self, debian: Debian) -> None:
-        debian.offer(
-            "mirror/debian",
-            *packages({"app": "1", "tool": "1~x"}, app="lib (= 1:1+b1)"),
-            *packages(TODAY, app="lib (= 1:2)"),
-        )
-        installed, said = debian.install(GEMMREPRO_SNAPSHOT="newest")
-        assert installed == TODAY | {"tool": "1~x"}
-        assert said.endswith(": app 2 (locked: 1), lib 1:2 (locked: 1:1+b1)")
-
     def test_what_is_gone_comes_from_a_snapshot(self, debian: Debian) -> None:
         debian.offer("mirror/debian", *packages(TODAY, app="lib"))
         updated = {"lib": LOCKED["lib"]}

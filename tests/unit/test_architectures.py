@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from gemmrepro.judge import claims
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.measure import rows
 from gemmrepro.measure.plan import Settings
-from gemmrepro.registry.articles import article
 from gemmrepro.registry.requirements import requirement, tally
 
 CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text())
@@ -29,14 +27,6 @@ CONFIG = yaml.safe_load((ROOT / "config/config.yaml").read_text())
 def compiled_for(kernel: str, toolkit: str, plan: Plan) -> list[str]:
     record = registry.kernel(kernel)
     return registry.targets(record, plan.architectures(record, toolkit))
-
-
-def test_a_counted_kernel_is_compiled_for_its_articles_gpu_too():
-    plan = Plan(CONFIG, "recorded", None)
-    assert compiled_for("ada.scalar", "cuda12", plan) == ["89", "90"]  # an RTX 4090's article
-    assert compiled_for("ladder.smem", "cuda13", plan) == ["86", "90"]  # an A6000's
-    assert compiled_for("hopper.sketch", "cuda13", plan) == ["90a"]
-    assert compiled_for("ladder.coalesced", "cuda13", plan) == ["90"]
 
 
 def test_every_machine_code_that_a_claim_names_is_compiled():
@@ -153,14 +143,6 @@ def test_a_family_compiled_once_has_machine_code_of_one_toolkit_and_build_keys_o
     assert plan.compiling(registry.kernel("ada.scalar")) == ["cuda12", "cuda13"]
 
 
-def test_templates_are_the_longest_builds_and_what_is_not_compiled_takes_no_time():
-    plan = Plan(CONFIG | {"compiled_once": ["cute"]}, "recorded", None)
-    effort = {name: plan.effort(registry.kernel(name), "cuda13") for name in ("ada.scalar", "cutile.vector_add")}
-    base = registry.kernel("cute.base")
-    assert plan.effort(base, "cuda13") > effort["cutile.vector_add"] > effort["ada.scalar"] > 0
-    assert plan.effort(base, "cuda12") == 0
-
-
 def test_one_job_reads_recorded_verdicts_and_judges_no_more_than_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     recordings = {"recorded_gpu": "h200"}
@@ -193,16 +175,6 @@ def test_binaries_that_the_sweep_the_regimes_or_an_experiment_run_are_measured_a
     assert all(every.judged_with(kernel) == every.compiling(kernel) for kernel in every.kernels.values())
 
 
-def test_experiments_run_only_binaries_that_are_judged():
-    """In the default plan and where everything is timed with every toolkit."""
-    for sweep in (CONFIG["sweep"], CONFIG["sweep"] | {"toolkit_of": {}}):
-        plan = Plan(CONFIG | {"sweep": sweep}, "live", H200)
-        for family, declared in plan.experiments.items():
-            for kernel in (kernel for each in declared for kernel in plan.experiment_kernels(family, each.name)):
-                run = set(plan.timed_with(family)) & set(plan.toolkits_of(kernel))
-                assert run and run <= set(plan.judged_with(kernel)), kernel.id
-
-
 @pytest.mark.parametrize(
     ("timed", "of_family", "compiling"),
     [
@@ -222,42 +194,12 @@ def test_the_toolkit_that_compiles_is_the_first_that_the_family_is_timed_with(ti
     assert alone.compiling(base) == ["cuda12"]
 
 
-def test_a_family_compiled_once_is_compiled_with_what_measures_it():
-    plan = Plan(CONFIG | {"compiled_once": ["cute"]}, "live", H200)
-    assert plan.compiling(registry.kernel("cute.base")) == ["cuda13"]
-    every = Plan(CONFIG | {"sweep": CONFIG["sweep"] | {"toolkit_of": {}}, "compiled_once": ["cute"]}, "live", H200)
-    assert all(every.compiling(kernel) == every.toolkits_of(kernel) for kernel in every.kernels_of("cute"))
-
-
-def test_by_default_the_machine_code_is_of_the_toolkit_that_rows_and_claims_rest_on():
-    plan = Plan(CONFIG, "recorded", None)
-    for family in CONFIG["compiled_once"]:
-        both = [kernel for kernel in plan.kernels_of(family) if len(plan.toolkits_of(kernel)) > 1]
-        once = [toolkits for kernel in both if len(toolkits := plan.compiling(kernel)) == 1]
-        compiling = {toolkit for toolkits in once for toolkit in toolkits}
-        recorded = ROOT / f"reports/recorded/h200/{family}/summary.csv"
-        if recorded.is_file():
-            with recorded.open() as file:
-                assert compiling <= {row["toolkit"] for row in csv.DictReader(file)}
-        if name := registry.family(family).article:
-            assert compiling == set(article(name).toolkits[:1])
-
-
 def test_the_capability_of_recordings_is_read_from_them(tmp_path: Path):
     assert architectures.recorded_capability(tmp_path) is None
     for family, text in (("ada", "{"), ("crt", json.dumps({"gpu": {"compute_capability": "8.6"}}))):
         (tmp_path / family).mkdir()
         (tmp_path / family / "run.json").write_text(text)
     assert architectures.recorded_capability(tmp_path) == 86
-
-
-def test_pytorchs_image_is_for_what_calls_pytorch_where_its_family_is_configured():
-    every = Plan(CONFIG, "recorded", None)
-    called = every.experiments_with_pytorch
-    assert {"training", "gelu", "histogram", "e5m2"} <= called
-    assert called.isdisjoint(each.name for each in every.experiments["hopper"] + every.experiments["ozaki"])
-    without = [family for family in CONFIG["families"] if family != "pytorch"]
-    assert Plan(CONFIG | {"families": without}, "recorded", None).experiments_with_pytorch == set()
 
 
 def test_a_family_that_takes_minutes_is_built_by_jobs_of_about_the_same_length():

@@ -214,7 +214,7 @@ COMMAND_LINES = [
     ),
     (f"{STAGE} nonesuch", "known are check"),
     (f"{STAGE} check nonesuch", "no kernel family 'nonesuch'; known families: ada, ceilings,"),
-    (f"{STAGE}.build.stage --kernel no.such --toolkit cuda12 --archs 90 --out {{out}}", "there is no kernel 'no.such'"),
+    (f"{STAGE} build --kernels no.such=90 --toolkit cuda12 --out {{out}}", "there is no kernel 'no.such'"),
     ("workflow/scripts/record --work {out} --families nonesuch", "'nonesuch'; known families: ada, ceilings,"),
     ("workflow/scripts/record --work {out} --rounds 0", "--rounds must be at least 2"),
     ("workflow/scripts/record --work {out} --seconds nan", "--seconds must be"),
@@ -222,20 +222,20 @@ COMMAND_LINES = [
     (f"{STAGE} compare {{runs}} {{runs}} --figure x.bmp", "choose a name in .svg, .pdf"),
     (f"{STAGE} compare {{runs}} {{list_run}}", "run.json is corrupt: the whole: "),
     (f"{STAGE} accept /none.zip", "/none.zip cannot be read (No such file or directory)"),
-    (f"{STAGE}.judge.tally /none.json", "/none.json is missing; make them with"),
-    (f"{STAGE}.judge.tally {{runs}}", "cannot be read (Is a directory); make them with"),
-    (f"{STAGE}.judge.tally {{list}}", "was written by another version; judge again"),
+    (f"{STAGE} tally /none.json", "/none.json is missing; make them with"),
+    (f"{STAGE} tally {{runs}}", "cannot be read (Is a directory); make them with"),
+    (f"{STAGE} tally {{list}}", "was written by another version; judge again"),
     (
-        f"{STAGE}.recordings.bring --recorded /none --families ladder --out /none",
+        f"{STAGE} recorded-rows --recorded /none --families ladder --out /none",
         "there is no recording /none/ladder",
     ),
     (
-        f"{STAGE}.gates.stage --kernels ladder.naive=cuda13 --build /none --out /none",
+        f"{STAGE} gates --kernels ladder.naive=cuda13 --build /none --out /none",
         "/none/cuda13/ladder.naive.json is missing; run the target 'build' again",
     ),
     # A round that ignored its budget would wait for a line on standard input, and then measure to its end.
     (
-        f"{STAGE}.measure.sweep --family ladder --config /none --journal /none --out /none --round 0 --budget 60",
+        f"{STAGE} sweep --family ladder --config /none --journal /none --out /none --round 0 --budget 60",
         "--budget does not apply to --round; write the seconds that the round may take to its standard input",
     ),
 ]

@@ -1,23 +1,20 @@
 """The build stage: its parsers and errors everywhere, real compilations where a CUDA toolkit is on PATH."""
 
 import importlib.metadata
-import json
 import os
 import re
 import shutil
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from gemmrepro import registry
 from gemmrepro.build import compile as compiling
-from gemmrepro.build import sass
 from gemmrepro.build.key import build_key
 from gemmrepro.build.nvcc import header_packages
-from gemmrepro.build.record import Build, Usage, read_build
+from gemmrepro.build.record import Build, Usage
 from gemmrepro.build.sass import parse_advisories, parse_ptxas
 from gemmrepro.build.toolkit import Toolkit, find_toolkit, gencode
 from gemmrepro.core.files import read_json
@@ -50,15 +47,6 @@ def test_what_ptxas_prints_is_read_by_architecture():
     assert parse_ptxas(CUDA13_LOG, "another") == {}
     advice = "(C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum registers."
     assert parse_advisories(f"{CUDA13_LOG}ptxas info    : {advice}\n") == [advice]
-
-
-def test_resource_usage_by_architecture():
-    listing = (
-        "arch = sm_80\nResource usage:\n Function f:\n  REG:10 STACK:0 CONSTANT[0]:376 TEXTURE:0\n"
-        " Function g:\n  REG:9 STACK:0 CONSTANT[0]:360\n"
-        "arch = sm_90\n Function f:\n  REG:10 STACK:0 SHARED:0 CONSTANT[0]:552\n"
-    )
-    assert sass.parse_constants(listing, "f") == {"sm_80": 376, "sm_90": 552}
 
 
 TOOLKIT = Toolkit("cuda12", "12.4.131", frozenset({"80", "86", "89", "90"}))
@@ -113,19 +101,6 @@ def test_a_toolkit_that_is_not_there_is_named_with_what_to_do(tmp_path, monkeypa
         find_toolkit(name)
 
 
-def test_build_key_depends_on_source_headers_and_version_and_on_nothing_else(tmp_path):
-    copy = tmp_path / "deep" / "renamed.cu"
-    copy.parent.mkdir()
-    shutil.copy(NAIVE.source_path, copy)
-    key = build_key(NAIVE, "13.0.88")
-    assert re.fullmatch("[0-9a-f]{16}", key)
-    assert build_key(replace(NAIVE, source=str(copy)), "13.0.88") == key
-    assert build_key(NAIVE, "13.0.89") != key
-    copy.write_text(copy.read_text() + "\nint more;\n")
-    assert build_key(replace(NAIVE, source=str(copy)), "13.0.88") != key
-    assert build_key(NAIVE.with_code(headers=(str(copy),)), "13.0.88") != key
-
-
 CUDA = """// What it does.
 #define DOUBLED(x) (2 * (x))  /* a macro */
 __global__ void f(float* to) {
@@ -177,9 +152,6 @@ def test_flags_ptx_and_headers_change_the_key():
         build_key(NAIVE.with_code(headers=("common/none.cuh",)), "13.0.88")
 
 
-WITH_HEADERS = NAIVE.with_code(packages=("nvidia-cutlass",))
-
-
 def test_packages_of_headers_are_part_of_the_key_and_a_missing_one_is_named(tmp_path, monkeypatch):
     def install(version):
         distribution = SimpleNamespace(version=version, locate_file=lambda path: tmp_path / path)
@@ -188,60 +160,19 @@ def test_packages_of_headers_are_part_of_the_key_and_a_missing_one_is_named(tmp_
     def missing(name):
         raise importlib.metadata.PackageNotFoundError(name)
 
+    kernel = NAIVE.with_code(packages=("nvidia-cutlass",))
     install("4.2.0.0")
     with pytest.raises(UserError, match=r"nvidia-cutlass 4\.2\.0\.0 has no headers in cutlass_library/source/include"):
-        header_packages(WITH_HEADERS)
+        header_packages(kernel)
     (tmp_path / "cutlass_library/source/include").mkdir(parents=True)
-    (package,) = header_packages(WITH_HEADERS)
+    (package,) = header_packages(kernel)
     assert (package.name, package.version) == ("nvidia-cutlass", "4.2.0.0") and package.include.is_dir()
-    key = build_key(WITH_HEADERS, "13.0.88")
+    key = build_key(kernel, "13.0.88")
     install("4.3.0")
-    assert len({key, build_key(WITH_HEADERS, "13.0.88"), build_key(NAIVE, "13.0.88")}) == 3
-    with pytest.raises(UserError, match="'boost', and it is not known where"):
-        header_packages(NAIVE.with_code(packages=("boost",)))
+    assert len({key, build_key(kernel, "13.0.88"), build_key(NAIVE, "13.0.88")}) == 3
     monkeypatch.setattr(importlib.metadata, "distribution", missing)
     with pytest.raises(UserError, match="nvidia-cutlass, which is not installed; run Snakemake with --use-singularity"):
-        build_key(WITH_HEADERS, "13.0.88")
-
-
-DATA = Path(__file__).parent / "data"
-RECORDS = sorted(DATA.glob("*.build.json"))
-
-
-@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.name)
-def test_a_build_record_is_read_and_written_unchanged(path):
-    value = json.loads(path.read_text())
-    assert Build.from_json(value, path).to_json() == value
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda value: value.pop("build_key"), "missing .*'build_key'"),
-        (lambda value: value.update(colour="red"), "unexpected .*'colour'"),
-        (lambda value: value["archs"]["sm_90"].pop("registers"), "missing .*'registers'"),
-        (lambda value: value["archs"]["sm_90"].update(colour="red"), "unexpected .*'colour'"),
-        (lambda value: value.update(archs=None), "NoneType"),
-    ],
-    ids=["field missing", "field unknown", "code's field missing", "code's field unknown", "no architectures"],
-)
-def test_a_corrupt_build_record_names_its_file_and_what_to_do(tmp_path, change, message):
-    value = json.loads((DATA / "warptile.build.json").read_text())
-    change(value)
-    path = tmp_path / "cuda13" / "ladder.warptile.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(value))
-    with pytest.raises(UserError, match=rf"{re.escape(str(path))} is corrupt \(.*{message}.*run the target 'build'"):
-        read_build(registry.kernel("ladder.warptile"), tmp_path, "cuda13")
-
-
-def test_the_code_of_an_entry_point_is_found_by_its_name():
-    single = Build.from_json(json.loads((DATA / "warptile.build.json").read_text()), DATA)
-    assert single.codes("warptile") is single.archs
-    several = replace(single, variants={"warptile": single.archs, "wide": {}})
-    assert several.codes("warptile") == single.archs and several.codes("wide") == {}
-    with pytest.raises(KeyError):
-        single.codes("wide")
+        build_key(kernel, "13.0.88")
 
 
 # From here on with a real toolkit.
@@ -266,23 +197,6 @@ def test_a_kernel_builds_the_same_twice_and_names_no_path(toolkit):
 
 
 @pytest.mark.containers
-def test_kernels_listed_together_read_as_each_alone(toolkit, tmp_path):
-    kernels = [registry.kernel(name) for name in ("ladder.naive", "ladder.vector_add", "hopper.sketch")]
-    found = find_toolkit(toolkit)
-    folders = [tmp_path / kernel.id for kernel in kernels]
-    for folder in folders:
-        folder.mkdir()
-    units = [
-        compiling.compile_units(kernel, found, ["90"], 1, folder)
-        for kernel, folder in zip(kernels, folders, strict=True)
-    ]
-    together = compiling.together(units)
-    assert set(together.code) == {unit.path for each in units for unit in each.units}
-    for each in units:
-        assert compiling.inspect(each, together) == compiling.inspect(each, compiling.together([each]))
-
-
-@pytest.mark.containers
 @pytest.mark.parametrize(
     ("text", "wrong", "said"),
     [
@@ -301,7 +215,7 @@ def test_a_source_that_does_not_compile_to_its_entry_is_refused(toolkit, tmp_pat
 def test_a_kernel_without_architectures_gets_the_build_key_and_no_machine_code(toolkit, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     (tmp_path / "ladder.naive.fatbin").write_bytes(b"of an earlier run")
-    command = ["python3", "-m", "gemmrepro.build.stage", "--toolkit", toolkit, "--out", str(tmp_path), "--kernels"]
+    command = ["python3", "-m", "gemmrepro", "build", "--toolkit", toolkit, "--out", str(tmp_path), "--kernels"]
     done = subprocess.run([*command, "ladder.naive="], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["ladder.naive.json"]
@@ -318,7 +232,7 @@ def test_a_kernel_without_architectures_gets_the_build_key_and_no_machine_code(t
 @pytest.mark.containers
 def test_what_a_killed_job_compiled_is_kept_and_a_failure_does_not_lose_the_others(toolkit, tmp_path):
     kernels = ["ladder.vector_add=80", "ladder.naive=80", "ladder.coalesced=80"]
-    command = ["python3", "-u", "-m", "gemmrepro.build.stage", "--toolkit", toolkit, "--cache", str(tmp_path / "cache")]
+    command = ["python3", "-u", "-m", "gemmrepro", "build", "--toolkit", toolkit, "--cache", str(tmp_path / "cache")]
     command += ["--out", str(tmp_path / "out"), "--kernels"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
     with subprocess.Popen([*command, *kernels], env=environment, stdout=subprocess.PIPE, text=True) as job:

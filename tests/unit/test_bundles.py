@@ -13,15 +13,14 @@ from recordings import Recorded, drawn, pair, write
 from support import ROOT
 from synthetic import write_build
 
+from gemmrepro import __main__ as command
 from gemmrepro import operands, registry
 from gemmrepro.errors import UserError
-from gemmrepro.host.finished_run import main as bundle_main
 from gemmrepro.measure import derived
 from gemmrepro.measure.recording import check_manifest
 from gemmrepro.measure.regimes import takes
 from gemmrepro.operations import shape_of
 from gemmrepro.recordings.accept import accept
-from gemmrepro.recordings.accept import main as accept_main
 from gemmrepro.recordings.bundles import check_signature, members, read_bundle, sign, write_bundle
 from gemmrepro.recordings.sweeps import read_summary
 
@@ -63,15 +62,15 @@ def test_a_genuine_bundle_of_another_card_is_filed(card, tmp_path, capsys):
     assert again.read_bytes() == (tmp_path / "b.zip").read_bytes(), "the same recordings give the same bytes"
     out = tmp_path / "recorded"
     asked = [str(tmp_path / "b.zip"), "--build", str(tmp_path / "build"), "--recordings", str(out)]
-    assert accept_main(asked) == 0
+    assert command.run(["accept", *asked]) == 0
     assert "ceilings, ladder of NVIDIA H100 PCIe filed under" in capsys.readouterr().out
     assert members(out / "h100-pcie") == members(card)
     check_manifest(out / "h100-pcie" / "ladder")
     assert [path.name for path in out.iterdir()] == ["h100-pcie"], "nothing else is left"
     with pytest.raises(UserError, match=r"ceilings, ladder is recorded in .* already; give --replace"):
-        accept_main(asked)
+        command.run(["accept", *asked])
     (out / "h100-pcie" / "memory").mkdir()
-    assert accept_main([*asked, "--replace"]) == 0
+    assert command.run(["accept", *asked, "--replace"]) == 0
     assert (out / "h100-pcie" / "memory").is_dir(), "families that are not in the bundle stay"
 
 
@@ -144,7 +143,7 @@ def finished(card, tmp_path) -> Path:
 
 def test_a_live_run_is_bundled_without_what_it_took_from_recordings(finished, tmp_path, capsys):
     out = tmp_path / "mine.zip"
-    assert bundle_main([str(out), "--results", str(finished)]) == 0
+    assert command.run(["bundle", str(out), "--results", str(finished)]) == 0
     assert "ceilings, ladder on h100-pcie" in capsys.readouterr().out
     bundle = read_bundle(out)
     names = {name.removeprefix("ladder/") for name in bundle.files if name.startswith("ladder/")}
@@ -156,7 +155,7 @@ def test_a_live_run_is_bundled_without_what_it_took_from_recordings(finished, tm
 def test_a_run_that_lost_a_file_or_measured_nothing_is_not_bundled(finished, tmp_path):
     def refused(complaint):
         with pytest.raises(UserError, match=complaint):
-            bundle_main([str(tmp_path / "mine.zip"), "--results", str(finished)])
+            command.run(["bundle", str(tmp_path / "mine.zip"), "--results", str(finished)])
         assert not (tmp_path / "mine.zip").exists()
 
     (finished / "measure/ladder/samples.parquet").unlink()

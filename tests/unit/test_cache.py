@@ -5,24 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import ROOT
 
-from gemmrepro import registry
 from gemmrepro.build import cache
 from gemmrepro.build.cache import Cache
-from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.host import command_line
 from gemmrepro.host.containers import build_cache
 
 FILES = {".fatbin": bytes(range(256)) * 40, ".sass": b"code\n", ".json": b"{}\n"}
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
-TOOLKIT = Toolkit("cuda13", "13.4.92", frozenset({"80", "86", "90", "100"}))
-NAIVE = registry.kernel("ladder.naive")
 
 
 @pytest.fixture
@@ -102,29 +97,6 @@ def test_processes_share_a_folder(tmp_path):
         _, errors = writer.communicate(timeout=120)
         assert writer.returncode == 0, errors
     assert not [path for path in tmp_path.rglob(".*")]
-
-
-def test_the_key_of_a_build_holds_all_that_determines_it(monkeypatch, tmp_path):
-    def key(kernel=NAIVE, toolkit=TOOLKIT, archs=("90",)):
-        return cache.entry_key(kernel, toolkit, archs)
-
-    edited = tmp_path / "edited.cu"
-    edited.write_text(NAIVE.source_path.read_text() + "__device__ int edited;\n")
-    keys = [
-        key(),
-        key(archs=("80", "90")),
-        key(toolkit=replace(TOOLKIT, version="13.5.0")),
-        key(kernel=replace(NAIVE, source=str(edited))),
-        key(kernel=replace(NAIVE, code=replace(NAIVE.code, flags=("-G",)))),
-        key(kernel=registry.kernel("ladder.coalesced")),
-    ]
-    monkeypatch.setattr(cache, "code_of", lambda *compilers: "edited")
-    keys.append(key())
-    assert len(set(keys)) == len(keys)
-
-
-def test_the_code_of_one_compiler_counts_for_its_kernels_alone():
-    assert len({cache.code_of(name) for name in ("nvcc", "cute_dsl", "cutile")}) == 3
 
 
 @pytest.mark.parametrize(

@@ -465,27 +465,6 @@ def test_a_finished_round_opens_no_timer_and_other_processes_are_said(gpu, tmp_p
     assert all(" ratio 1" in line for line in measured), "beside the library, whose own rows check the method"
 
 
-def test_nothing_is_timed_beside_a_library_that_is_wrong(gpu, tmp_path, monkeypatch, capsys) -> None:
-    kernel = launches_of("", gpu)
-    sweep, said = swept(kernel, gpu, tmp_path, monkeypatch)
-    library = next(point for point in sweep.points if point.toolkit == "library")
-    check = sweep.records.check(library)
-    sweep.records.keep_check(library, replace(check, passed=False, message="9 elements are wrong"))
-    before = kernel.launches
-    assert rounds.Rounds(sweep, said.append).run(1, None)
-    printed = capsys.readouterr().out
-    assert kernel.launches == before and "round 1" in printed and "round 2" not in printed
-
-
-def test_a_kernel_without_a_baseline_is_timed_alone(gpu, tmp_path, monkeypatch, capsys) -> None:
-    alone = replace(NAIVE, timing=replace(NAIVE.timing, baseline=None))
-    sweep, _ = swept(launches_of("", gpu), gpu, tmp_path, monkeypatch, alone)
-    found = results.gather(sweep)
-    assert [(measured.point.kernel, measured.baseline) for measured in found] == [(NAIVE.id, [[]])] * 2
-    printed = capsys.readouterr().out
-    assert printed.count("9 samples") == 2 and " ratio " not in printed
-
-
 def test_a_library_that_sums_in_fp16_is_judged_by_the_bound_of_such_a_kernel(monkeypatch) -> None:
     sketch, judged = registry.kernel("hopper.sketch"), []
     sweep = SimpleNamespace(
@@ -499,11 +478,3 @@ def test_a_library_that_sums_in_fp16_is_judged_by_the_bound_of_such_a_kernel(mon
         point = rounds.library_point(name, sketch.problem, Shape.cube(256))
         rounds.Rounds(sweep, print).ensure_checked(point, workspace, None)
     assert baselines.baseline(sketch.timing.baseline).half_sums and judged == [sketch, None]
-
-
-def test_points_of_a_round_share_a_group_by_problem_and_shape() -> None:
-    points, _ = plan.plan_points([NAIVE], [256, 512], ["cuda13"], ("cold", "warm"), lambda *_: None)
-    found = rounds.groups([(number, point) for number in (1, 0) for point in points])
-    assert [(group.number, group.shape.n) for group in found] == [(0, 256), (0, 512), (1, 256), (1, 512)]
-    assert all(len(group.points) == 4 and group.baselines == ["cublas.sgemm"] for group in found)
-    assert rounds.passed(time.monotonic() - 1) and not rounds.passed(time.monotonic() + 99) and not rounds.passed(None)

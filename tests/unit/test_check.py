@@ -15,7 +15,6 @@ from support import ROOT
 from gemmrepro import registry
 from gemmrepro.check.stage import check_family
 from gemmrepro.core import paths
-from gemmrepro.figures import stage
 
 
 @pytest.mark.parametrize("family", registry.family_names())
@@ -23,11 +22,6 @@ def test_every_family_passes(family: str) -> None:
     findings = check_family(family)
     assert not findings.problems
     assert findings.passed > 20 * len(registry.kernels(family))
-
-
-def test_figures_of_the_registry_are_those_that_can_be_drawn() -> None:
-    for name in registry.family_names():
-        assert set(registry.family(name).figures) <= set(stage.painters(name)) & set(registry.FIGURES)
 
 
 @dataclass(frozen=True)

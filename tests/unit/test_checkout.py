@@ -9,7 +9,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 from support import ROOT, call
 
 from gemmrepro.core import machine
@@ -109,12 +108,6 @@ def test_a_path_that_a_container_cannot_be_given_is_refused(folder: str, letter:
         check()
 
 
-@pytest.mark.parametrize(("containers", "folder"), [(True, "/a,b"), (True, "/a:b"), (False, "/a:b")])
-def test_so_is_one_in_a_list(containers: bool, folder: str) -> None:
-    with pytest.raises(UserError, match="rename the folder"):
-        places.check_paths(containers, folder=Path("/work"), root=Path(folder))
-
-
 def test_another_processor_and_another_encoding_are_refused_in_a_line() -> None:
     places.check_machine("x86_64")
     with pytest.raises(UserError, match=r"this one is aarch64: the locks of Apptainer, .* docs/hosts-and-images\.md"):
@@ -122,11 +115,6 @@ def test_another_processor_and_another_encoding_are_refused_in_a_line() -> None:
     places.check_encoding("UTF8")
     with pytest.raises(UserError, match=r"reads text as ANSI_X3\.4-1968, .*; run `export LC_ALL=C\.UTF-8`"):
         places.check_encoding("ANSI_X3.4-1968")
-
-
-def test_jobs_are_told_without_the_hundreds_of_inputs_that_are_their_reasons() -> None:
-    profile = yaml.safe_load((ROOT / "profiles/default/config.yaml").read_text())
-    assert profile["quiet"] == ["reason"]
 
 
 @pytest.mark.parametrize(

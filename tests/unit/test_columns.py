@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 
-from gemmrepro.measure.columns import About, Column, Row, columns, kinds, number
+from gemmrepro.measure.columns import About, Column, number
 
 
 def test_what_a_cell_may_hold():
@@ -57,12 +55,3 @@ def test_what_a_cell_may_hold():
 )
 def test_a_number_has_the_spelling_that_tables_are_written_with(cell, kind, value):
     assert number(cell, kind) == value
-
-
-def test_columns_are_the_fields_of_a_table_in_order_with_their_kinds():
-    found = columns(Row)
-    assert [column.name for column in found] == [field.name for field in fields(Row)]
-    by_name = {column.name: column for column in found}
-    assert (by_name["m"].kind, by_name["m"].optional) == ("integer", False)
-    assert (by_name["ratio"].kind, by_name["ratio"].optional) == ("number", True)
-    assert kinds(Row)["kernel"] == "text"

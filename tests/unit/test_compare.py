@@ -10,16 +10,16 @@ import pandas as pd
 import pytest
 from recordings import GPU, Recorded, drawn, pair, reword, write
 
+from gemmrepro import __main__ as command
 from gemmrepro.errors import UserError
 from gemmrepro.measure.recording import SAMPLES
-from gemmrepro.recordings import compare, comparison
+from gemmrepro.recordings import compare
 from gemmrepro.recordings.comparison import (
     FASTER,
     SAME,
     SLOWER,
     UNCLEAR,
     Paired,
-    Prior,
     Rounds,
     Run,
     compared,
@@ -65,7 +65,7 @@ def runs(tmp_path):
 
 
 def run(folder, *more):
-    return compare.main([str(folder / "a"), str(folder / "b"), *more])
+    return command.run(["compare", str(folder / "a"), str(folder / "b"), *more])
 
 
 def test_a_slower_row_is_named_and_sets_the_exit_code(runs, capsys):
@@ -91,7 +91,7 @@ def test_two_cards_are_named_and_allowed_for(runs, capsys):
     assert run(runs) == compare.SLOWER_CODE, "5 % are more than cards differ by"
     told = "on two cards, whose times may differ by 0.3 % (standard deviation)"
     assert capsys.readouterr().out.splitlines()[-1].endswith(told)
-    assert compare.main([str(runs / "a"), str(runs / "a")]) == 0 and "cards" not in capsys.readouterr().out
+    assert command.run(["compare", str(runs / "a"), str(runs / "a")]) == 0 and "cards" not in capsys.readouterr().out
 
 
 def test_a_lower_clock_is_no_slower_library(runs, capsys):
@@ -116,7 +116,7 @@ def test_two_gpus_are_compared_by_time(runs, capsys):
 def test_toolkits_of_one_run_are_compared(runs, capsys):
     other = [replace(point, toolkit="cuda12") for point in points(0.9) if point.toolkit != "library"]
     write(runs / "b" / "ladder", [*points(), *other])
-    assert compare.main([str(runs / "b"), str(runs / "b"), "--toolkits", "cuda13,cuda12"]) == 0
+    assert command.run(["compare", str(runs / "b"), str(runs / "b"), "--toolkits", "cuda13,cuda12"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "ladder: 1 SAME, 1 FASTER, 0 SLOWER, 0 UNCLEAR"
 
 
@@ -133,7 +133,7 @@ def test_toolkits_of_one_run_are_compared(runs, capsys):
 def test_what_cannot_be_compared_is_said(runs, monkeypatch, arguments, complaint):
     monkeypatch.chdir(runs)
     with pytest.raises(UserError, match=complaint):
-        compare.main(arguments)
+        command.run(["compare", *arguments])
 
 
 def ratios(rng, level=0.0, scatter=0.001, rounds=3):
@@ -185,29 +185,6 @@ def test_a_ratio_that_the_kernels_own_cycles_contradict_is_the_baselines():
     assert {change.verdict for change in compared(side(before), side(longer), same_gpu=True)} == {SLOWER}
 
 
-def test_variances_of_many_rows_give_back_what_they_were_drawn_from():
-    """Variances from a scaled inverse chi-square distribution with 6 degrees of freedom around 4."""
-    rng = np.random.default_rng(5)
-    variances = 4.0 * 6 / rng.chisquare(6, 20000)
-    estimated = variances * rng.chisquare(4, 20000) / 4
-    prior = Prior.of(list(estimated), [4.0] * 20000)
-    assert prior.freedom == pytest.approx(6, rel=0.1) and prior.variance == pytest.approx(4, rel=0.05)
-    alike = Prior.of(list(9.0 * rng.chisquare(4, 4000) / 4), [4.0] * 4000)
-    assert alike.freedom > 60 and alike.variance == pytest.approx(9, rel=0.05)
-    assert Prior.of([1.0] * 3, [4.0] * 3) == Prior()
-    with pytest.raises(ValueError, match="so few rounds do not say how much they scatter"):
-        comparison.shift([1.0], [2.0], Prior())
-
-
-def test_an_interval_of_rounds_covers_as_often_as_it_says():
-    """Of 2,000 rows that did not change, 0.7 % are expected to be found changed, from three rounds a side."""
-    rng = np.random.default_rng(6)
-    scatters = 0.01 / np.sqrt(rng.chisquare(6, 2000) / 6)
-    sides = [{str(i): ratios(rng, 0.0, scatter) for i, scatter in enumerate(scatters)} for _ in range(2)]
-    found = [change.verdict for change in compared(*map(side, sides), same_gpu=True)]
-    assert 4 <= found.count(SLOWER) + found.count(FASTER) <= 28
-
-
 def drifting(rng, slope, rounds=3, level=0.0):
     """The rounds of a row whose baseline drifts by 2 %, with it `slope` times as much, and by 0.2 % by itself."""
     drift = 0.02 * rng.standard_normal(rounds)
@@ -256,13 +233,6 @@ def test_another_algorithm_of_the_library_leaves_the_time_to_decide(runs, capsys
     assert run(runs, "--all") == compare.SLOWER_CODE
     by = {line.split()[4]: line for line in capsys.readouterr().out.splitlines() if "ladder.naive" in line}
     assert "by time" in by["512"] and "by baseline" in by["256"]
-
-
-def test_a_side_without_samples_is_compared_by_its_intervals(runs, capsys):
-    (runs / "a" / "ladder" / "samples.parquet").unlink()
-    assert run(runs, "--all") == compare.SLOWER_CODE
-    told = capsys.readouterr().out
-    assert "would find" not in told and told.splitlines()[-1] == "ladder: 3 SAME, 0 FASTER, 1 SLOWER, 0 UNCLEAR"
 
 
 @pytest.mark.parametrize(("side", "emptied", "by"), [("a", False, "ratio"), ("b", True, "time")])

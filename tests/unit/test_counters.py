@@ -101,17 +101,6 @@ def test_launches_of_a_run_are_told_as_one() -> None:
     assert profiler.combined([split, {TIME: Reading(30.0, "ns")}])[SHARE] == Reading(90.0, "%")
 
 
-def test_what_was_read_before_a_failure_is_kept(gpu, monkeypatch, tmp_path) -> None:
-    def bind(self, operands):
-        if self.kernel.id == "crt.fused":
-            gpu.library.fails["cuptiRangeProfilerDecodeData"] = 999
-        return lambda: None
-
-    monkeypatch.setattr(Loaded, "bind", bind)
-    rows, reason = profiler.collect(gpu, [ONE, RUN], tmp_path)
-    assert {row.kernel for row in rows} == {"ladder.naive"} and "cuptiRangeProfilerDecodeData" in reason
-
-
 def test_without_cupti_or_permission_there_are_no_rows_and_the_way_out(gpu, monkeypatch, tmp_path) -> None:
     assert profiler.collect(gpu, [], tmp_path) == ([], "") and gpu.done == []
     gpu.library.fails["cuptiProfilerGetCounterAvailability"] = 35

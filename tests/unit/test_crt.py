@@ -13,18 +13,13 @@ import sys
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from crt_kinds import CERTIFIED, KERNELS, WINOGRAD
 from ozaki_matrices import LAST_ROUNDING, integers_of
 
-from gemmrepro import experiments, operands, operations, registry
-from gemmrepro.build.record import MachineCode, Usage
+from gemmrepro import experiments, operations, registry
 from gemmrepro.core.paths import KERNELS_DIR
-from gemmrepro.errors import UserError
-from gemmrepro.gates import static
 from gemmrepro.gates.gate import compare
 from gemmrepro.gpu import loaded as gpu_loaded
 from gemmrepro.gpu.loaded import Loaded
@@ -33,7 +28,6 @@ from gemmrepro.ozaki import exact, inputs, moduli, residues, scheme2
 from gemmrepro.registry import LibraryStep, Step
 
 DRIVER = Path(__file__).with_name("crt_words_driver.cpp")
-FUSED = registry.kernel("crt.fused")
 MODES = [(14, 1), (15, 0), (16, 1)]
 """Numbers of moduli, and whether residues are unsigned."""
 SPOILED = -(2**31)
@@ -141,22 +135,6 @@ def device(request, tmp_path_factory) -> Device:
 # Device functions ---------------------------------------------------------------------------------------------------
 
 
-def test_constants_are_those_of_the_reference(device: Device) -> None:
-    """M, the weights and the radius; and the sums of upper parts fit a double's 53 bits."""
-    radius, m_high, m_low, per_m, *weights = np.frombuffer(device.run("constants", 0), np.float64)
-    whole = moduli.product(device.count)
-    assert (1 - 2.0**-21) * residues.radius(device.count) < radius < residues.radius(device.count)
-    assert abs(Fraction(m_high) + Fraction(m_low) - whole) < whole >> 90
-    assert per_m == pytest.approx(1 / whole, rel=2.0**-50)
-    low = whole.bit_length() - 41
-    for p, high, rest in zip(moduli.moduli(device.count), weights[::2], weights[1::2], strict=True):
-        exactly = whole // p * pow(whole // p, -1, p)
-        assert abs(Fraction(high) + Fraction(rest) - exactly) < whole >> 90
-        assert int(high) % 2**low == 0 and 0 <= rest < 2.0**low
-    largest = sum(Fraction(high) for high in weights[::2]) * 255
-    assert largest / 2**low < 2**53 and largest / whole * Fraction(m_high) / 2**low < 2**53
-
-
 def test_residues_of_elements(device: Device) -> None:
     """Of every kind of double: congruent to the scaled integer, and in the range of the mode."""
     rng = np.random.default_rng(1)
@@ -202,34 +180,6 @@ def test_rows_with_inf_or_nan_are_marked(device: Device) -> None:
     zeros = np.zeros((4, device.count), np.uint8)
     back = device.back(zeros, np.array([SPOILED, 0, SPOILED, 5]), np.array([0, SPOILED, SPOILED, 7]))
     assert np.isnan(back[:3]).all() and back[3] == 0.0
-
-
-def test_exponents_from_a_product_are_those_of_the_reference(device: Device) -> None:
-    """Coarse magnitudes and exponents alike, zeros, tiny elements and rows of Inf included."""
-    if device.count > 15:
-        pytest.skip("a scaled integer would not fit 63 bits")
-    rng = np.random.default_rng(8)
-    a = rng.standard_normal((60, 48)) * np.exp(3 * rng.standard_normal((60, 48)))
-    b = rng.standard_normal((48, 60)) * np.exp(3 * rng.standard_normal((48, 60)))
-    a[4], a[5, 1:], b[:, 9] = 0.0, 0.0, 0.0
-    a[6] *= 2.0**900
-    e, _, coarse_a = device.coarse(a, np.zeros(60))
-    _, _, coarse_b = device.coarse(np.ascontiguousarray(b.T), np.zeros(60))
-    assert coarse_a.max() <= 126 and coarse_b.max() <= 126 and ((coarse_a == 0) == (a == 0)).all()
-    steps = np.ldexp(coarse_a / 124, e[:, None])
-    assert (steps >= np.abs(a)).all()
-    peaks = coarse_a @ coarse_b.T
-    s = device.coarse(a, peaks.max(axis=1))[1]
-    t = device.coarse(np.ascontiguousarray(b.T), peaks.max(axis=0))[1]
-    for found, wanted in zip((s, t), residues.exponents_by_products(a, b, device.count, "nearest"), strict=True):
-        assert (found == wanted.ravel()).mean() > 0.98 and (np.abs(found - wanted.ravel()) <= 1).all()
-    spoiled = a.copy()
-    spoiled[3, 7], spoiled[8, 0] = np.nan, np.inf
-    e, s, _ = device.coarse(spoiled, np.ones(60))
-    assert {int(i) for i in np.flatnonzero(e == SPOILED)} == {3, 8} == {int(i) for i in np.flatnonzero(s == SPOILED)}
-    # Elements lost beside a maximum still count one step.
-    tiny = np.array([[2.0**1000, 2.0**-1074, 0.0, -1.0]])
-    assert device.coarse(tiny, np.ones(1))[2].tolist() == [[64, 2, 0, 2]]
 
 
 def test_residues_of_sums(device: Device) -> None:
@@ -319,113 +269,14 @@ def test_seven_products_make_what_eight_do(device: Device, name: str) -> None:
 # Records ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_longest_sums_fit_32_bits() -> None:
-    odd = moduli.moduli(16)[1]
-    assert registry.kernel("crt.batched").accepts.at_most["k"] * (odd // 2) ** 2 < 2**31
-    assert FUSED.accepts.at_most["k"] * (odd - 1) ** 2 < 2**32
-    with pytest.raises(UserError, match=r"crt\.fused cannot run .*K = 65537 exceeds its maximum of 65536"):
-        FUSED.check(Shape(1, 1, 65537))
-
-
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
-def test_steps_name_entry_points_of_the_source_and_arrays_of_the_workspace(kernel) -> None:
-    files = [kernel.source_path, *kernel.header_paths]
-    text = "\n".join(path.read_text() for path in files)
-    known = {"m", "n", "k", "a", "b", "c", "alpha", "beta", *kernel.run.workspace}
-    written = set()
-    for step in kernel.run.steps:
-        if isinstance(step, LibraryStep):
-            assert set(step.arrays) <= set(kernel.run.workspace)
-            written.update(step.arrays)
-            continue
-        assert f" {step.entry}(" in text or f"\n{step.entry}(" in text
-        named = {argument.removeprefix("map:") for argument in step.arguments if isinstance(argument, str)}
-        assert named <= known
-        written |= named
-    assert set(kernel.run.workspace) <= written and "c" in kernel.run.steps[-1].arguments
-    includes = {line.split('"')[1] for path in files for line in path.read_text().splitlines() if "#include" in line}
-    assert includes == set(kernel.code.headers)
-    assert kernel.code.defines["NUMBERS"] == str(kernel.params["moduli"])
-
-
-PER_THREAD = {"R2": 32, "R9": 4, "R12": 4, "R13": 4, "R15": 8, "R16": 8}
-"""Elements that a thread of the last launch reconstructs, of each block of C; 16 in other rungs."""
-
-
-@pytest.mark.parametrize("kernel", [each for each in KERNELS if each not in CERTIFIED], ids=lambda kernel: kernel.id)
-def test_launches_cover_every_shape(kernel) -> None:
-    """A block a row, whole blocks of columns and depth, and as many last ones as there are residues of tiles."""
-    for shape in (Shape(1, 1, 1), Shape(130, 1027, 65), Shape(700, 1030, 600), Shape.cube(4096)):
-        m, n, k = (-(-length // (2 if kernel in WINOGRAD else 1)) for length in (shape.m, shape.n, shape.k))
-        launches = [(step.entry, step.launch(shape)) for step in kernel.run.steps if isinstance(step, Step)]
-        for entry, launch in launches[:-1]:
-            if entry.startswith("row"):
-                assert launch.grid[0] == m
-            elif wide := {"column_residues": 32, "column_factors": 16, "column_pass": 16 / 8}.get(entry):
-                assert launch.grid[0] * wide >= n and (entry == "column_pass" or launch.grid[1] * 128 >= k)
-        arrays = {name: array.lengths(shape) for name, array in kernel.run.workspace.items()}
-        _, rows, columns = arrays.get("sums") or arrays["residues"]
-        last = launches[-1][1]
-        threads = last.grid[0] * math.prod(last.block)
-        assert rows >= m and columns >= n and last.grid[1] == 1
-        assert threads * PER_THREAD.get(kernel.rung, 16) == rows * columns or (kernel.rung == "R1" and threads >= m * n)
-
-
 @pytest.mark.parametrize("k", [1, 2000, 4104, 5008])
 def test_rows_of_residues_begin_at_lines_of_memory(k: int) -> None:
     """Where K is no multiple of 128 the product otherwise runs at half its speed."""
-    for kernel in (*KERNELS, *registry.kernels("sgemm")[4:]):
+    for kernel in (*registry.kernels("crt"), *registry.kernels("sgemm")[4:]):
         mapped = {name for step in kernel.run.steps if isinstance(step, Step) for name in step.tensor_maps}
         for name in mapped or {"residues_a", "residues_b"}:
             depth = -(-k // 2) if "factors" in name else k
             assert kernel.run.workspace[name].lengths(Shape.cube(k))[-1] == -(-depth // 128) * 128, (kernel.id, name)
-
-
-def test_workspace_is_what_the_notes_say() -> None:
-    """About COUNT (m k + n k + m n) bytes; with sums of 32 bits 4 m n for m n."""
-    n = 4096
-    plain = 15 * 3 * n * n
-    assert plain < FUSED.workspace_bytes(Shape.cube(n)) < 1.01 * plain
-    sums = registry.kernel("crt.batched").workspace_bytes(Shape.cube(n))
-    assert sums - FUSED.workspace_bytes(Shape.cube(n)) == 15 * 3 * n * n
-
-
-class Held(np.ndarray):
-    """An array as the GPU holds it: `data` is where."""
-
-    data = SimpleNamespace(ptr=0)
-
-
-def test_a_record_of_several_steps_is_launched_step_by_step(monkeypatch) -> None:
-    """Each entry point once, in order, the library's products where they stand, on one and the same workspace."""
-    kernel = registry.kernel("crt.library")
-    loaded, order = Loaded.__new__(Loaded), []
-    loaded.kernel = kernel
-    seen = []
-
-    def bound(given, part, arrays):
-        seen.append(arrays)
-        return lambda: order.append(part.code.entry)
-
-    def library(shape, step, arrays):
-        seen.append(arrays)
-        return lambda: order.append(step.count)
-
-    cleared = SimpleNamespace(runtime=SimpleNamespace(memsetAsync=lambda *arguments: None))
-    pool = SimpleNamespace(free_all_blocks=lambda: None)
-    cupy = SimpleNamespace(
-        empty=lambda *given: np.empty(*given).view(Held), cuda=cleared, get_default_memory_pool=lambda: pool
-    )
-    monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setattr(loaded, "_bound", bound, raising=False)
-    monkeypatch.setattr(loaded, "_library", library, raising=False)
-    loaded.session = SimpleNamespace(workspace=None, stream=SimpleNamespace(ptr=0))
-    shape = Shape(5, 7, 9)
-    given = operands.Operands.of(kernel, shape, (np.zeros(45), np.zeros(63)), np.zeros(35))
-    loaded.bind(given)()
-    assert order == [*[step.entry for step in kernel.run.steps[:5]], 15, "reconstruct_rows"]
-    assert all(one is seen[0] for one in seen) and set(seen[0]) == set(kernel.run.workspace)
-    assert seen[0]["residues_b"].shape == (15 * 7 + 16, 128) and seen[0]["residues_b"].dtype == np.int8
 
 
 def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
@@ -454,18 +305,6 @@ def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
         assert one.inputs[0].size >= rows and one.inputs[1].size >= columns and one.output.size >= out
 
 
-def test_every_entry_point_passes_its_own_static_gate() -> None:
-    """Each is a record of its own, judged by its own expectations."""
-    parts = {code.code.entry: code for code in FUSED.codes}
-    assert list(parts) == [step.entry for step in FUSED.run.steps]
-    usage = Usage(registers=40, stack_bytes=0, spill_store_bytes=0, spill_load_bytes=0, shared_bytes=0)
-    code = {"constant_bytes": 0, "barriers": 0, "instructions": {"DFMA": 500}, "instruction_total": 500, "hot_loop": ""}
-    built = MachineCode(**vars(usage), **code)
-    assert all(check.passed for check in static.static_checks(parts["reconstruct_residues"], "sm_90a", built))
-    found = {check.check for check in static.static_checks(parts["multiply"], "sm_90a", built) if not check.passed}
-    assert any("IGMMA" in check for check in found)
-
-
 def test_what_a_kernel_may_err_by_its_own_design_is_allowed_for() -> None:
     reference, scale = np.ones((2, 3)), np.ones((2, 3))
     got = reference + 0.25
@@ -475,14 +314,6 @@ def test_what_a_kernel_may_err_by_its_own_design_is_allowed_for() -> None:
     scheme[1, 2] = 0.2
     verdict = compare(got, reference, scale, 1e-9, dtype="fp64", scheme=scheme)
     assert not verdict.passed and "C[1,2]" in verdict.message and verdict.err_scaled_max == 0.25 * 2**53
-
-
-def test_what_it_may_err_by_is_the_bound_of_the_scheme() -> None:
-    rng = np.random.default_rng(7)
-    a, b = rng.standard_normal((3, 8)), rng.standard_normal((8, 2))
-    for count, name in ((14, "fused_14"), (15, "fused"), (16, "fused_16")):
-        bound = registry.kernel(f"crt.{name}").promises.error(a, b, np)
-        assert bound == pytest.approx(scheme2.fast_bound(a, b, count), rel=2.0**-9)
 
 
 # Experiment ---------------------------------------------------------------------------------------------------------

@@ -15,6 +15,9 @@ from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
 
 HALF = Problem("gemm", "fp16", "fp32", "row,col,row")
+FP8 = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
+FUSED = Problem("gemm_epilogue", "bf16", "bf16", "row,col,row")
+SCALED = Problem("gemm_scaled", "fp8_e4m3", "fp16", "row,col,row")
 SHAPE = Shape(48, 40, 24)
 SESSION = SimpleNamespace(stream=SimpleNamespace(ptr=0))
 
@@ -38,7 +41,7 @@ class Library:
 
     def __init__(self):
         self.alive, self.made, self.calls, self.ways, self.status = set(), 0, [], 3, {}
-        self.attributes, self.scalars, self.keeps_mode, self.mode = {}, [], False, None
+        self.attributes, self.keeps_mode, self.mode, self.version = {}, False, None, 130500
 
     def __getattr__(self, name):
         def call(*arguments):
@@ -59,8 +62,8 @@ class Library:
             elif name == "get_math_mode":
                 return self.mode if self.keeps_mode else -1
             elif name == "matmul_algo_get_heuristic":
-                write(arguments[-1], self.ways)
-            return {"create": 7, "get_version": 130500}.get(name)
+                np.frombuffer(memory(arguments[-1], 4), "<i4")[0] = self.ways
+            return {"create": 7, "get_version": self.version}.get(name)
 
         call.__name__ = name
         return call
@@ -78,13 +81,11 @@ def read(address, kind):
     return np.frombuffer(memory(address, np.dtype(kind).itemsize), kind)[0]
 
 
-def write(address, value):
-    np.frombuffer(memory(address, 4), "<i4")[0] = value
-
-
-def operands(problem=HALF, base=0):
-    a, b, c = (SimpleNamespace(data=SimpleNamespace(ptr=base + place)) for place in (1 << 12, 2 << 12, 3 << 12))
-    return Operands(problem, SHAPE, (a, b), c)
+def operands(problem=HALF, base=0, shape=SHAPE, **scalars):
+    """Operands at 1, 2, ... times 4096 behind `base`; the output is the last."""
+    count = 3 if problem.op == "gemm" else 5
+    *inputs, output = (SimpleNamespace(data=SimpleNamespace(ptr=base + (place << 12))) for place in range(1, count + 1))
+    return Operands(problem, shape, tuple(inputs), output, **scalars)
 
 
 @pytest.fixture
@@ -117,10 +118,7 @@ def test_the_heuristic_is_asked_once_for_a_problem_and_shape(library, lt):
 def test_an_algorithm_is_described_by_what_the_library_knows_of_it(library, lt):
     told = lt.described(HALF, SHAPE, 8)
     assert len(told) == 3 and told[0].startswith("cublasLt algorithm 0 tile 0 split-K 0 ")
-    read = library.named("matmul_algo_config_get_attribute")
-    assert [attribute for _, attribute, *_ in read] == 3 * list(range(9))
-    assert [size for *_, size, _ in read[:9]] == [4, 4, 4, 4, 4, 4, 4, 2, 2]
-    assert len({algorithm for algorithm, *_ in read}) == 3
+    assert len({algorithm for algorithm, *_ in library.named("matmul_algo_config_get_attribute")}) == 3
     library.status["matmul_algo_config_get_attribute"] = cublas.NOT_SUPPORTED
     assert lt.described(HALF, SHAPE, 8) == ["cublasLt"] * 3
     session = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={"cublasLt": lt})
@@ -128,49 +126,45 @@ def test_an_algorithm_is_described_by_what_the_library_knows_of_it(library, lt):
     assert baselines.algorithm_name(session, "cublas.gemm", HALF, SHAPE, 3) == "cublasLt"
 
 
-def test_types_and_layout_are_as_asked_for(library, lt):
-    lt.candidates(operands(), 8)
-    layouts = [list(arguments) for arguments in library.named("matrix_layout_create")]
-    fp16, fp32, k, m, n = 2, 0, SHAPE.k, SHAPE.m, SHAPE.n
-    assert layouts == [[fp16, k, n, k], [fp16, k, m, k], [fp32, n, m, n]]
-    library.calls.clear()
-    lt.candidates(operands(Problem("gemm", "bf16", "bf16", "row,row,row")), 8)
-    layouts = [list(arguments) for arguments in library.named("matrix_layout_create")]
-    assert layouts == [[14, n, k, n], [14, k, m, k], [14, n, m, n]]
-    lt.candidates(operands(Problem("gemm", "fp16", "fp16", "col,row,row")), 8)
-    assert [library.attributes[side] for side in (cublas.LT_TRANSA, cublas.LT_TRANSB)] == [cublas.OP_N, cublas.OP_T]
-    layouts = [list(arguments[1:]) for arguments in library.named("matrix_layout_create")]
-    assert layouts[3:] == [[n, k, n], [m, k, m], [n, m, n]], "an M-major A is a transposed second matrix"
+M, N, K = SHAPE.m, SHAPE.n, SHAPE.k
 
 
-def test_fast_sums_are_asked_for_and_are_a_question_of_their_own(library, lt):
-    problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
+@pytest.mark.parametrize(
+    ("problem", "layouts", "transposed"),
+    [
+        (HALF, [[2, K, N, K], [2, K, M, K], [0, N, M, N]], (cublas.OP_T, cublas.OP_N)),
+        (Problem("gemm", "bf16", "bf16", "row,row,row"), [[14, N, K, N], [14, K, M, K], [14, N, M, N]], None),
+        # An M-major A is a transposed second matrix.
+        (
+            Problem("gemm", "fp16", "fp16", "col,row,row"),
+            [[2, N, K, N], [2, M, K, M], [2, N, M, N]],
+            (cublas.OP_N, cublas.OP_T),
+        ),
+    ],
+)
+def test_types_and_layout_are_as_asked_for(library, lt, problem, layouts, transposed):
     lt.candidates(operands(problem), 8)
+    assert [list(arguments) for arguments in library.named("matrix_layout_create")] == layouts
+    sides = tuple(library.attributes.get(side, cublas.OP_N) for side in (cublas.LT_TRANSA, cublas.LT_TRANSB))
+    assert sides == (transposed or (cublas.OP_N, cublas.OP_N))
+
+
+def test_other_sums_are_asked_for_and_are_a_question_of_their_own(library, lt):
+    lt.candidates(operands(FP8), 8)
     assert cublas.LT_FAST_ACCUM not in library.attributes
-    lt.candidates(operands(problem), 8, cublas.Sums.FAST)
+    lt.candidates(operands(FP8), 8, cublas.Sums.FAST)
     assert library.attributes[cublas.LT_FAST_ACCUM] == 1
     assert len(library.named("matmul_algo_get_heuristic")) == 2
-
-
-def test_sums_in_fp16_are_asked_for_with_factors_in_fp16(library, lt):
-    problem, fp16 = Problem("gemm", "fp16", "fp16", "col,row,row"), 2
-    (call, *_) = lt.candidates(operands(problem), 8, cublas.Sums.HALF)
-    assert library.named("matmul_desc_create") == [(cublas.COMPUTE_16F, fp16)]
+    library.calls.clear()
+    (call, *_) = lt.candidates(operands(Problem("gemm", "fp16", "fp16", "col,row,row")), 8, cublas.Sums.HALF)
+    assert library.named("matmul_desc_create") == [(cublas.COMPUTE_16F, 2)]
     call()
     (arguments,) = library.named("matmul")
     assert (read(arguments[2], "<u2"), read(arguments[7], "<u2")) == (0x3C00, 0), "1 and 0 as fp16"
 
 
-FUSED = Problem("gemm_epilogue", "bf16", "bf16", "row,col,row")
-
-
-def fused_operands():
-    arrays = [SimpleNamespace(data=SimpleNamespace(ptr=place << 12)) for place in (1, 2, 3, 4, 5)]
-    return Operands(FUSED, SHAPE, tuple(arrays[:4]), arrays[4], 0.125, 0.5)
-
-
 def test_a_fused_epilogue_is_gelu_of_a_bias_and_c_stays(library, lt):
-    call, *others = lt.fused(fused_operands(), 8)
+    call, *others = lt.fused(operands(FUSED, alpha=0.125, beta=0.5), 8)
     assert len(others) == 2
     assert library.attributes[cublas.LT_EPILOGUE] == cublas.GELU_BIAS
     assert library.attributes[cublas.LT_BIAS_POINTER] == 4 << 12
@@ -183,25 +177,27 @@ def test_a_fused_epilogue_is_gelu_of_a_bias_and_c_stays(library, lt):
     assert len(library.named("matmul_algo_get_heuristic")) == 2
 
 
-def test_a_library_without_the_epilogue_says_what_to_compare_with_instead(library, lt):
-    library.status["matmul_algo_get_heuristic"] = cublas.NOT_SUPPORTED
-    with pytest.raises(UserError, match=r"cublasLt 130500 fuses no GELU and bias into .* a pointwise kernel instead"):
-        lt.fused(fused_operands(), 8)
+def test_block_scales_are_asked_for_and_each_call_has_its_own(library, lt):
+    shape = Shape(256, 256, 512)
+    first, second = (lt.candidates(operands(SCALED, base, shape), 8)[0] for base in (0, 1 << 20))
+    assert (library.attributes[31], library.attributes[32]) == (5, 4)  # of 128 x 128 for B, the library's first matrix
+    for call, base in ((second, 1 << 20), (first, 0)):
+        call()
+        assert (library.attributes[17], library.attributes[18]) == (base + (4 << 12), base + (3 << 12))
+    assert len(library.named("matmul_algo_get_heuristic")) == 1
 
 
-def test_the_algorithm_of_fast_sums_is_not_that_of_others():
-    trials, problem = Trials(), Problem("gemm", "fp8_e4m3", "fp16")
-    trials.take(problem, SHAPE, 3, "cublas.gemm_k_major")
-    assert trials.algorithm(problem, SHAPE, "cublas.gemm_fast") is None
-    trials.take(problem, SHAPE, 1, "cublas.gemm_fast")
-    assert trials.algorithm(problem, SHAPE, "cublas.gemm_fast") == 1
-    assert trials.algorithm(problem, SHAPE) == 3
+def test_the_algorithm_of_other_sums_is_another_and_trials_have_a_limit():
+    trials = Trials()
+    trials.take(FP8, SHAPE, 3, "cublas.gemm_k_major")
+    assert trials.algorithm(FP8, SHAPE, "cublas.gemm_fast") is None
+    trials.take(FP8, SHAPE, 1, "cublas.gemm_fast")
+    assert trials.algorithm(FP8, SHAPE, "cublas.gemm_fast") == 1 and trials.algorithm(FP8, SHAPE) == 3
     for name in ("cublas.gemm_half_sums", "cublas.gemm_gelu_bias"):
-        assert trials.algorithm(problem, SHAPE, name) is None
-    trials.limit(0.1)
-    assert trials.milliseconds == 100.0
-    trials.limit(5.0)
-    assert trials.milliseconds == cublas.TRIAL_MS == 800.0
+        assert trials.algorithm(FP8, SHAPE, name) is None
+    for seconds, milliseconds in ((0.1, 100.0), (5.0, 800.0)):
+        trials.limit(seconds)
+        assert trials.milliseconds == milliseconds
 
 
 def test_what_was_made_is_destroyed(library, lt):
@@ -215,23 +211,32 @@ def test_what_was_made_is_destroyed(library, lt):
     assert not library.alive
 
 
-def test_nothing_stays_of_a_question_that_failed(library, lt):
-    library.status["matmul_algo_get_heuristic"] = 7
-    with pytest.raises(UserError, match=r"asking cublasLt for algorithms failed \(status 7\)"):
-        lt.candidates(operands(), 8)
-    assert not library.alive
+@pytest.mark.parametrize(
+    ("setting", "value", "ask", "says"),
+    [
+        ("matmul_algo_get_heuristic", 7, lambda lt: lt.candidates(operands(), 8), r"algorithms failed \(status 7\)"),
+        ("matmul", 14, lambda lt: lt.candidates(operands(), 8)[0](), r"matmul of cuBLAS failed \(status 14\)"),
+        ("matmul_algo_get_heuristic", 15, lambda lt: lt.fused(operands(FUSED), 8), "130500 fuses no GELU and bias"),
+        ("version", 120500, lambda lt: lt.candidates(operands(SCALED), 8), r"^cublasLt 12\.5 has no block scales"),
+        ("keeps_mode", False, lambda lt: cublas.Cublas(SESSION), "math mode -1"),
+        ("create", 1, lambda lt: cublas.Cublas(SESSION), "nvidia-cublas or the CUDA toolkit is installed"),
+        ("create", 1, lambda lt: cublas.CublasLt(SESSION), "nvidia-cublas or the CUDA toolkit is installed"),
+    ],
+)
+def test_a_library_that_refuses_is_told_with_the_way_out_and_leaves_nothing(library, lt, setting, value, ask, says):
+    if setting in vars(library):
+        setattr(library, setting, value)
+    else:
+        library.status[setting] = value
+    with pytest.raises(UserError, match=says):
+        ask(lt)
+    assert setting == "matmul" or not library.alive
 
 
-def test_a_handle_that_keeps_another_math_mode_is_refused(library):
-    with pytest.raises(UserError, match="math mode -1"):
+def test_without_nvmath_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvmath", None)
+    with pytest.raises(UserError, match="install nvmath-python"):
         cublas.Cublas(SESSION)
-
-
-def test_a_call_that_fails_says_so(library, lt):
-    call = lt.candidates(operands(), 8)[0]
-    library.status["matmul"] = 14
-    with pytest.raises(UserError, match=r"matmul of cuBLAS failed \(status 14\)"):
-        call()
 
 
 def test_an_algorithm_that_cannot_run_is_left_out_and_the_others_keep_their_places(library, lt, monkeypatch):
@@ -249,29 +254,18 @@ def test_an_algorithm_that_cannot_run_is_left_out_and_the_others_keep_their_plac
     assert second - first == 2 * library.matmul_heuristic_result_dtype.itemsize
 
 
-def test_without_nvmath_or_the_library_it_says_what_to_install(library, monkeypatch):
-    library.status["create"] = 1
-    for opened in (cublas.Cublas, cublas.CublasLt):
-        with pytest.raises(UserError, match="nvidia-cublas or the CUDA toolkit is installed"):
-            opened(SESSION)
-    monkeypatch.undo()
-    monkeypatch.setitem(sys.modules, "nvmath", None)
-    with pytest.raises(UserError, match="install nvmath-python"):
-        cublas.Cublas(SESSION)
-
-
-TYPES = [
-    # problem, its operands' and output's cudaDataType_t, cublasComputeType_t, type of alpha
-    (Problem("gemm", "tf32", "fp32"), 0, 0, 77, "<f4"),
-    (Problem("gemm", "fp64", "fp64"), 1, 1, 70, "<f8"),
-    (Problem("gemm", "int8", "int32", "row,col,row"), 3, 10, 72, "<i4"),
-    (Problem("gemm", "fp8_e4m3", "fp16", "row,col,row"), 28, 2, 68, "<f4"),
-    (Problem("gemm", "bf16", "bf16"), 14, 14, 68, "<f4"),
-]
-BY_TYPE = {"argnames": ("problem", "kind", "out", "compute", "scalar"), "argvalues": TYPES}
-
-
-@pytest.mark.parametrize(**BY_TYPE, ids=lambda value: value.dtype_in if isinstance(value, Problem) else "")
+@pytest.mark.parametrize(
+    ("problem", "kind", "out", "compute", "scalar"),
+    [
+        # problem, its operands' and output's cudaDataType_t, cublasComputeType_t, type of alpha
+        (Problem("gemm", "tf32", "fp32"), 0, 0, 77, "<f4"),
+        (Problem("gemm", "fp64", "fp64"), 1, 1, 70, "<f8"),
+        (Problem("gemm", "int8", "int32", "row,col,row"), 3, 10, 72, "<i4"),
+        (FP8, 28, 2, 68, "<f4"),
+        (Problem("gemm", "bf16", "bf16"), 14, 14, 68, "<f4"),
+    ],
+    ids=lambda value: value.dtype_in if isinstance(value, Problem) else "",
+)
 def test_every_type_is_summed_and_scaled_in_its_own(library, lt, problem, kind, out, compute, scalar):
     scales = {"<f8": 1, "<i4": 10, "<f4": 0}
     (call, *_) = lt.candidates(operands(problem), 8)
@@ -280,48 +274,21 @@ def test_every_type_is_summed_and_scaled_in_its_own(library, lt, problem, kind, 
     assert [layout[0] for layout in library.named("matrix_layout_create")] == [kind, kind, out]
     ((_, _, alpha, *_, beta, _, _, _, _, _, _, _, _),) = library.named("matmul")
     assert (read(alpha, scalar), read(beta, scalar)) == (1, 0)
-    library.calls.clear()
     library.keeps_mode = True
     handle = cublas.Cublas(SESSION)
     handle.gemm_ex(operands(problem))()
     ((*_, computed, _),) = library.named("gemm_ex")
-    assert computed == compute
-    assert handle.version == "13.5.0"
+    assert computed == compute and handle.version == "13.5.0"
 
 
 def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monkeypatch):
     monkeypatch.setattr(baselines, "opened_lt", lambda session: lt)
     monkeypatch.setattr(baselines, "opened", lambda session: pytest.fail("cublasGemmEx multiplies no 8-bit floats"))
     session = SimpleNamespace(trials=Trials())
-    problem = Problem("gemm", "fp8_e5m2", "fp16", "row,row,row")
     library.ways = 0
     multiply = baselines.baseline("cublas.gemm").bind
     with pytest.raises(UserError, match="cuBLAS has no algorithm for gemm fp8_e5m2 in layout row,row,row"):
-        multiply(session, operands(problem))
+        multiply(session, operands(Problem("gemm", "fp8_e5m2", "fp16", "row,row,row")))
     library.ways = 2
-    problem = Problem("gemm", "fp8_e4m3", "fp16", "row,col,row")
-    session.trials.take(problem, SHAPE, 1)
-    assert callable(multiply(session, operands(problem)))
-
-
-def test_block_scales_are_asked_for_and_each_call_has_its_own(library, lt):
-    problem, shape = Problem("gemm_scaled", "fp8_e4m3", "fp16", "row,col,row"), Shape(256, 256, 512)
-
-    def of(base):
-        arrays = [SimpleNamespace(data=SimpleNamespace(ptr=base + 256 * place)) for place in range(5)]
-        return Operands(problem, shape, tuple(arrays[:4]), arrays[4])
-
-    first, second = (lt.candidates(of(base), 8)[0] for base in (4096, 8192))
-    assert (library.attributes[31], library.attributes[32]) == (5, 4)  # of 128 x 128 for B, the library's first matrix
-    for call, base in ((second, 8192), (first, 4096)):
-        call()
-        assert (library.attributes[17], library.attributes[18]) == (base + 3 * 256, base + 2 * 256)
-    assert len(library.named("matmul_algo_get_heuristic")) == 1
-
-
-def test_a_library_without_block_scales_is_refused_by_its_version(library, lt, monkeypatch):
-    monkeypatch.setattr(library, "get_version", lambda: 120500, raising=False)
-    problem = Problem("gemm_scaled", "fp8_e4m3", "fp16", "row,col,row")
-    arrays = [SimpleNamespace(data=SimpleNamespace(ptr=4096)) for _ in range(5)]
-    with pytest.raises(UserError, match=r"^cublasLt 12\.5 has no block scales"):
-        lt.candidates(Operands(problem, Shape(256, 256, 512), tuple(arrays[:4]), arrays[4]), 8)
+    session.trials.take(FP8, SHAPE, 1)
+    assert callable(multiply(session, operands(FP8)))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
-import sys
 
 import pytest
 from synthetic_cupti import SyntheticCupti
@@ -39,13 +37,6 @@ def test_values_come_with_the_units_of_counters_csv() -> None:
     units = ["ns", "byte", "byte/s", "%", "inst", "cycle", "sector", ""]
     assert [(metric, reading.unit) for metric, reading in found.items()] == [*zip([*COUNTS, *more], units, strict=True)]
     assert [reading.value for reading in found.values()] == [5e3, 7e6, 1.4e12, 50.5, 1.0, 2.0, 3.0, 4.0]
-
-
-def test_each_launch_has_readings_of_its_own() -> None:
-    library = SyntheticCupti(COUNTS)
-    library.ranges = 3
-    with RangeProfiler(Cupti(library), [TIME]) as profiler:
-        assert profiler.read(lambda: None, lambda: None) == [{TIME: Reading(5e3, "ns")}] * 3
 
 
 def test_a_metric_that_the_chip_lacks_is_left_out_and_one_without_a_value_too() -> None:
@@ -93,28 +84,6 @@ def test_counters_that_are_not_of_the_whole_run_are_refused(setting: str, value:
     setattr(library, setting, value)
     with pytest.raises(CuptiError, match=says):
         read(library)
-
-
-def test_the_library_beside_this_python_comes_before_the_loaders(
-    tmp_path: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wheel = tmp_path / "nvidia/cu13/lib/libcupti.so.13"
-    wheel.parent.mkdir(parents=True)
-    wheel.touch()
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, "nvidia", raising=False)
-    tried: list[str] = []
-
-    def missing(place: str, mode: int = 0) -> None:
-        tried.append(place)
-        if "cupti" in place:
-            raise OSError(place)
-
-    monkeypatch.setattr(ctypes, "CDLL", missing)
-    with pytest.raises(CuptiError, match="CUPTI is not installed"):
-        cupti.load()
-    needed = [str(wheel.with_name(name)) for name in cupti.BESIDE]
-    assert tried == [*needed, str(wheel), "libcupti.so.13", "libcupti.so"]
 
 
 def test_a_library_without_the_profiler_says_so() -> None:

@@ -22,11 +22,6 @@ def test_tiles_that_no_block_computes(side, lost):
     assert calculations.tiles_dropped(Inputs(options={"sides": side})).value == lost
 
 
-def test_where_no_tile_is_lost_no_block_moves():
-    for rows in range(1, 70):
-        assert (calculations.dropped(rows, 5) == 0) == (calculations.moved(rows, 5) == 0) == (rows < 8 or rows % 8 == 0)
-
-
 @pytest.mark.parametrize("kernel", SWIZZLED, ids=lambda kernel: kernel.id)
 def test_a_rung_with_that_order_takes_only_grids_that_it_covers(kernel):
     for n in range(128, 5000, 128):
@@ -35,24 +30,6 @@ def test_a_rung_with_that_order_takes_only_grids_that_it_covers(kernel):
             rows, columns, _ = kernel.launch(shape).grid
             assert calculations.dropped(rows, columns) == 0
     assert kernel.takes(Shape(128, 1024, 64)) and not kernel.takes(Shape(1024, 1152, 1024))
-
-
-def test_the_rungs_of_the_article_that_compute_that_order():
-    assert {kernel.id for kernel in SWIZZLED} == {
-        *("cute.article_l2_swizzle", "cute.article_three_stages", "cute.article_bypass"),
-        *("cute.adjusted_bypass", "cute.dsl_article"),
-    }
-
-
-def test_the_python_port_on_hopper_is_launched_as_the_cpp_kernel():
-    port, cpp = registry.kernel("cute.dsl_hopper"), registry.kernel("cute.hopper")
-    assert (port.call, port.accepts, port.promises, port.params) == (cpp.call, cpp.accepts, cpp.promises, cpp.params)
-    assert port.platform.targets == cpp.platform.targets == ("90a",)
-    for shape in (Shape(1, 8, 8), Shape(300, 1000, 200), Shape.cube(8192)):
-        assert port.launch(shape) == cpp.launch(shape)
-    p = port.params
-    ring, pieces = p["stages"] * (p["bm"] + p["bn"]) * p["bk"] * 2, 2 * p["bm"] * 64 * 2
-    assert port.launch(Shape.cube(512)).shared_bytes == ring + pieces + 2 * 8 * p["stages"]
 
 
 def code(registers: int, shared: int = 0) -> MachineCode:

@@ -19,18 +19,16 @@ from gemmrepro.core.paths import KERNELS_DIR, ROOT
 from gemmrepro.core.schemas import check
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import recorded as experiments_recorded
-from gemmrepro.experiments import results as experiments_results
 from gemmrepro.experiments import run as experiments_run
 from gemmrepro.experiments.checked import check_rows
 from gemmrepro.experiments.results import load
 from gemmrepro.experiments.run import Context, Subject, run_keys
-from gemmrepro.figures import declared, stage, style
+from gemmrepro.figures import stage
 from gemmrepro.figures.inputs import Inputs
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
 from gemmrepro.measure import rows as measure_rows
-from gemmrepro.measure.plan import Skipped
 from gemmrepro.measure.recording import read_rows, write_manifest
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
@@ -97,27 +95,6 @@ def brought(sums, tmp_path) -> tuple[World, Path]:
 
 
 # Declarations
-
-
-@pytest.mark.parametrize("family", FAMILIES_WITH)
-def test_declared_experiments_fit_the_registry(family):
-    for each in experiments.declared(family):
-        assert (each.kernels or each.libraries) and each.points(each.parameters)
-        assert json.loads(json.dumps(each.parameters)) == dict(each.parameters)
-        for figure in each.figures:
-            if isinstance(figure, experiments.Dots):
-                keys = figure.panels if figure.panel == "kernel" else figure.categories
-            else:
-                keys = figure.series
-            assert {name for key in keys for name in key.split(",")} <= {*each.kernels, *each.libraries}
-        assert all(registry.kernel(name) for name in each.kernels)
-    assert set(experiments.figures(family)) <= set(stage.painters(family))
-
-
-def test_a_family_without_experiments_has_none_and_no_files():
-    assert experiments.declared("ceilings") == ()
-    assert experiments.figure_names("ceilings") == ()
-    assert load(None, "ceilings") == {}
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(sums):
@@ -239,14 +216,6 @@ def test_what_was_not_built_or_failed_its_gate_is_left_out(runner, tmp_path):
     assert any("sums.inside cuda13: it was not built" in line for line in said)
 
 
-def test_a_library_is_a_baseline_or_a_package_and_may_be_absent(runner, sums):
-    _, run = runner
-    rows, said, _ = run(replace(sums, libraries=("cublas.gemm", "numpy.dot", "nonesuch.call")))
-    keys = dict(zip(rows["kernel"], rows["build_key"], strict=True))
-    assert (keys["cublas.gemm"], keys["numpy.dot"]) == ("cuBLAS 0.0", f"numpy {np.__version__}")
-    assert "nonesuch.call" not in keys and any("package nonesuch is not installed" in line for line in said)
-
-
 def test_one_on_the_cpu_runs_without_a_gpu_and_says_where(sums, tmp_path):
     said = []
     on_cpu = replace(sums, device="cpu", kernels=(), libraries=("numpy.dot",), settings={"samples": 3})
@@ -310,14 +279,6 @@ def test_a_point_without_memory_has_a_reason_and_is_measured_another_time(runner
     assert sum("/9]" in line for line in said) == 1
 
 
-def test_each_reason_for_leaving_out_is_one_line():
-    left_out = [Skipped(name, "cuda13", reason) for reason in ("slow", "absent") for name in "abcda"]
-    assert experiments_run.lines_of([*left_out[:2], *left_out[5:]]) == [
-        "a cuda13, b cuda13: slow",
-        "a cuda13, b cuda13, c cuda13 and 1 more: absent",
-    ]
-
-
 @pytest.mark.parametrize(
     ("cells", "word"),
     [({"law": "normal"}, "differ by"), ({"rms_u": float("nan")}, "finite"), ({"colour": "red"}, "colour")],
@@ -329,26 +290,7 @@ def test_a_row_that_does_not_fit_is_refused(sums, cells, word):
         Context(None, sums, {}, {}).row(Subject("sums.inside", "cuda12", "key"), **cells)
 
 
-@pytest.mark.parametrize(("left_out", "toolkit"), [(None, "cuda12"), (("sums.outside", "cuda12"), "cuda13")])
-def test_the_toolkit_of_most_kernels_represents_an_experiment(runner, tmp_path, left_out, toolkit):
-    """Guests of another family may be built with a toolkit that the experiment's own kernels are not."""
-    made, run = runner
-    if left_out:
-        kernel, missing = left_out
-        (made.build / missing / f"{kernel}.json").unlink()
-    run()
-    assert load(tmp_path / "out", "sums")["errors"].toolkit == toolkit
-
-
 # Recordings
-
-
-def test_an_experiment_never_recorded_has_no_rows(sums, tmp_path):
-    made = world(tmp_path / "world")
-    (tmp_path / "recorded").mkdir()
-    assert experiments_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums") == (0, 0)
-    results = load(tmp_path / "out", "sums")["errors"]
-    assert (results.source, results.toolkit, len(results.rows)) == ("none", None, 0)
 
 
 def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
@@ -387,22 +329,6 @@ def test_a_spoiled_recording_is_refused_by_name(sums, tmp_path, spoil, word):
     write_manifest(tmp_path / "recorded/sums")
     with pytest.raises(UserError, match=word):
         experiments_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
-
-
-COMMITTED = sorted((ROOT / "reports" / "recorded").glob("*/*/experiments/*.json"))
-
-
-@pytest.mark.parametrize("path", COMMITTED, ids=lambda path: f"{path.parts[-4]}-{path.parts[-3]}-{path.stem}")
-def test_the_committed_recordings_are_whole(path):
-    about = read_json(path, "", "")
-    check(about, "experiment.schema.yaml", path.name)
-    family, name = path.parts[-3], path.stem
-    assert (about["family"], about["experiment"]) == (family, name)
-    declared = experiments.experiment(family, name)
-    if about["declared"] == experiments.fingerprint(declared):
-        rows = read_rows(path.with_suffix(".csv"), declared.header)
-        check_rows(declared, rows, path, (about["gpu"] or {}).get("clock_max_mhz", 0.0))
-        assert rows and {row["status"] for row in rows} == {"current"}
 
 
 LATENCY = ROOT / "reports/recorded/h200/ladder/experiments/latency.csv"
@@ -468,12 +394,6 @@ def test_levels_called_l2_fit_the_l2_of_the_gpu_and_are_as_recorded_where_they_d
     assert min(sizes) >= 1 << 17 and latency >= 1 << 20
     if mib >= 50 or mib == 0:  # not told
         assert (sizes, latency) == (declared, module.L2_BYTES)
-
-
-def test_clocks_in_columns_that_are_not_there_are_refused(sums):
-    declared = replace(sums, clocks=experiments.Clocks("cycles", "ns", "hops"))
-    with pytest.raises(UserError, match="no column 'cycles'"):
-        experiments._check_columns(declared, "here")
 
 
 def _replace(path: Path, text: str, other: str) -> None:
@@ -681,21 +601,6 @@ def test_a_published_figure_is_held_against_the_rows(brought, published, kind, s
     assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
 
 
-@pytest.mark.parametrize(("compute", "shown"), [({"least": 0}, 0.0), ({"most": 1000}, 64.0)])
-def test_of_many_points_the_one_that_contradicts_most_is_shown(brought, compute, shown):
-    entry = judged(*brought, claim(**compute, where={"law": ["normal", "integers"], "k": [64, 256, 1024]}))
-    assert [each["value"] for each in entry["measured"]] == [shown]
-
-
-def test_what_was_left_out_says_why_it_is_not_measured(sums, tmp_path):
-    made = world(tmp_path / "world")
-    left = {"kernel": "numpy.dot", "toolkit": "library", "reason": "it took too long"}
-    write_recording(made, sums, tmp_path / "recorded/sums/experiments", skipped=[left])
-    experiments_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
-    entry = judged(made, tmp_path / "out", claim(kernel="numpy.dot", least=1))
-    assert entry["verdict"] == NOT_MEASURED and entry["explanation"].endswith("errors: it took too long.")
-
-
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -726,34 +631,3 @@ def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, wo
 
 
 # Figures of dots
-
-
-def test_dots_stand_in_the_declared_order_with_what_is_stale_hollow(sums, brought, monkeypatch):
-    _, out = brought
-    dots = experiments.Dots(
-        name="dots",
-        title="Errors",
-        x="rms_u",
-        x_label="error",
-        category="law",
-        categories={"uniform": "even", "normal": "bell", "absent": "none"},
-        panels={"sums.inside": "inside", "cublas.gemm": "cuBLAS"},
-        where={"k": 1024},
-    )
-    results = load(out, "sums")["errors"]
-    drawing = declared.draw("sums", dots, results)
-    axes = drawing.paint(style.WIDE).axes
-    assert [label.get_text() for label in axes[0].get_yticklabels()] == ["even", "bell", "none"]
-    assert [(row[""], row["how the inputs are distributed"], row["error"]) for row in drawing.table] == [
-        *(("inside", law, 64.0) for law in ("even", "bell")),
-        *(("cuBLAS", law, 2.0) for law in ("even", "bell")),
-    ]
-    assert len(drawing.rows) == 4 and not drawing.stale and "the highest even, inside (64.0)" in drawing.alt
-    results.rows.loc[results.rows["law"] == "normal", "status"] = "stale"
-    drawing = declared.draw("sums", dots, results)
-    marks = [
-        each for each in drawing.paint(style.WIDE).axes[0].collections if len(each.get_facecolor()) and each.get_sizes()
-    ]
-    assert drawing.stale and [each.get_facecolor()[0].min() == 1 for each in marks] == [False, True]
-    nothing = declared.draw("sums", dots, experiments_results.nothing(sums))
-    assert nothing.rows == [] and nothing.paint(style.WIDE).axes[0].texts[0].get_text() == "not measured"

@@ -1,24 +1,17 @@
 """Ratios by size beside the published ones, and what a search found of each tile."""
 
-import matplotlib.pyplot as plt
 import pytest
 from synthetic import World
 
 from gemmrepro import registry
 from gemmrepro.core.files import load_module
-from gemmrepro.core.text import listed
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.style import COLOURS, WIDE, logarithmic, set_style
+from gemmrepro.figures.style import COLOURS, WIDE
 from gemmrepro.measure.rows import load
 
 figures = load_module("figures_of_cutile", paper_figures.path_of("cutile"))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def style():
-    set_style()
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +20,6 @@ def measured(tmp_path_factory):
     ratios = {"cutile.published_fp16": 0.9, "cutile.published_fp64": 0.02}
     world = World(root, families=("cutile",), sizes=(1024, 4096), caches=("warm",), counters=False, ratios=ratios)
     return Inputs({"cutile": load(world.write().measure, "cutile")}, family="cutile")
-
-
-def test_published_ratios_are_quotients_of_throughputs():
-    found = figures.published_ratios("cutile")
-    assert set(found) == {"cutile.published_fp16", "cutile.published_tf32", "cutile.published_fp64"}
-    fp16 = {claim.compute["n"]: claim.value for claim in found["cutile.published_fp16"]}
-    assert list(fp16) == [1024, 2048, 4096, 8192, 16384]  # 32768 is an experiment's
-    assert fp16[8192] == pytest.approx(1483.030888 / 1253.946946)
 
 
 def test_measured_and_published_ratios_stand_in_one_panel_a_type(measured):
@@ -100,21 +85,3 @@ def test_the_committed_table_is_read_a_broken_one_is_named_and_without_one_the_f
     table.unlink()
     drawn = figures.tiles(measured)
     assert drawn.caption == "No search was recorded for this family." and not drawn.table
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "labels"), [(0.2, 3, {"0.5", "2"}), (1, 16, {"2", "5"}), (1, 200, set()), (10, 5000, set())]
-)
-def test_twos_and_fives_are_labelled_where_decades_are_few(low, high, labels):
-    figure, axes = plt.subplots()
-    axes.set_yscale("log")
-    axes.set_ylim(low, high)
-    logarithmic(axes.yaxis)
-    figure.canvas.draw()
-    ticks = zip(axes.yaxis.get_minorticklocs(), axes.yaxis.get_minorticklabels(), strict=True)
-    assert {label.get_text() for at, label in ticks if low < at < high} - {""} == labels
-    plt.close(figure)
-
-
-def test_words_are_listed():
-    assert [listed(list(words)) for words in ("", "a", "ab", "abc")] == ["", "a", "a and b", "a, b and c"]

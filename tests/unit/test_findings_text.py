@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from synthetic import World
-from test_report import Made, made
+from test_report import made
 
-from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.core.names import REFERENCE
 from gemmrepro.errors import UserError
@@ -114,30 +113,6 @@ def test_markdown_is_escaped_and_its_tables_are_those_of_the_report(tmp_path, mo
     assert 'aria-label="Rows of ."' in found.text and f"<caption><span>Rows of {cell}.</span></caption>" in found.text
     assert '<th scope="col" class="n">y</th>' in found.text
     assert f'<th scope="row">one</th>\n<td class="n">{cell}</td>' in found.text
-
-
-ELSEWHERE = ("ada", "hopper", "ozaki", "crt", "ceilings")
-
-
-@pytest.fixture(scope="module", params=["8.9", "12.0"])
-def elsewhere(request, tmp_path_factory) -> Made:
-    """The report on a GPU of one architecture, with rows of the kernels that run there."""
-    options = {"sizes": (4096,), "samples": False, "caches": ("warm",), "toolkits": ("cuda13",)}
-    folder = tmp_path_factory.mktemp("elsewhere")
-    return made(World(folder, families=ELSEWHERE, capability=request.param, **options), drawn=False)
-
-
-def test_on_another_gpu_what_it_cannot_run_is_said_and_the_findings_wait_in_a_closed_section(elsewhere) -> None:
-    kernels = [kernel for name in ELSEWHERE for kernel in registry.kernels(name)]
-    assert re.search(rf"Of {len(kernels)} kernels \d+ run on this GPU; \d+ need", elsewhere.paper)
-    assert 'class="finding-said"' not in elsewhere.paper
-    for family in ("ada", "hopper", "ozaki", "crt"):
-        page = elsewhere.text[f"families/{family}.html"]
-        told = page.split(f'id="findings-{family}"')[1].split("</section>")[0]
-        assert f"<details>\n<summary>What was found on {reference_gpu()}</summary>" in told
-        assert page.index('id="findings-') > page.rindex('id="kernels-')
-    rows = elsewhere.text["families/hopper.html"].split('id="rows-hopper"')[1].split("</section>")[0]
-    assert "can run none of its kernels" in rows and "--force" not in rows
 
 
 def test_on_the_reference_gpu_they_come_first(tmp_path) -> None:

@@ -1,7 +1,7 @@
 """One table of operations and faults: every gate passes the honest result and catches each planted fault.
 
 NumPy stands in for the GPU; gates, guard bands, repeats and judgements are real. Numbers of products are judged in
-test_numeric, test_numeric_types and test_half_sums, whole kernels that cheat in test_cheats.
+test_numeric, whole kernels that cheat in test_cheats.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import path_of
 from gemmrepro.gates import ceilings, copies, epilogue, gemm, pointwise, scaled, vectors
 from gemmrepro.gates.gate import GUARD, POISON_BITS, Case, Judged
-from gemmrepro.gates.gemm_cases import EXACT, EXTREMES_8, INTEGERS_8, gemm_shapes
-from gemmrepro.gates.operations import GATES, Gates
+from gemmrepro.gates.gemm_cases import EXACT, EXTREMES_8, INTEGERS_8
+from gemmrepro.gates.operations import Gates
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import STREAM_CHUNK, Shape
 from gemmrepro.registry import Kernel, Launch
@@ -304,6 +304,10 @@ def without_tail(given: Operands) -> None:
     given.output[:end] = given.inputs[0][:end]
 
 
+def without_last_access(given: Operands) -> None:
+    given.output[:-4] = given.inputs[0][:-4]
+
+
 def tanh_form(x: np.ndarray) -> np.ndarray:
     return epilogue.gelu_by_tanh(np.asarray(x, np.float64)).astype(np.float32)
 
@@ -323,6 +327,7 @@ HONEST: dict[str, tuple[Kernel, Launcher]] = {
     "ceiling_bytes": (registry.kernel("ceilings.dram_copy"), copied),
     "gelu": (registry.kernel("pytorch.gelu"), pointwise_gelu),
     "vector_copy": (vector("vector_copy", "fp16"), copied),
+    "whole_copy": (registry.kernel("memory.printed_64_half"), copied),
     "reduce": (vector("reduce", "fp32"), summed),
     "histogram": (HISTOGRAM, counted),
     "recurrence": (registry.kernel("ceilings.chain"), chained),
@@ -359,6 +364,7 @@ WRONG: list[tuple[str, str, Launcher, str]] = [
     ("gelu", "every second", half_unwritten(pointwise_gelu), "some elements were never written"),
     ("vector_copy", "quiet NaNs", setting(lambda g: quieted(np.asarray(g.inputs[0]))), "elements are wrong"),
     ("vector_copy", "no tail", without_tail, "elements are wrong"),
+    ("whole_copy", "the last access left out", without_last_access, "elements are wrong"),
     ("reduce", "in fp16", but(summed, of=lambda x: x.astype(np.float16).astype(np.float32).sum()), "the sum is"),
     ("reduce", "the last left out", but(summed, of=lambda x: x[:-1].sum()), "the sum is"),
     ("reduce", "NaN passed over", but(summed, of=np.nansum), "the sum is"),
@@ -413,12 +419,6 @@ def leave(given: Operands, number: int) -> None:
     stored[-1:] = POISON_BITS[stored.itemsize]
 
 
-def copy_too_much(given: Operands, number: int) -> None:
-    """The element behind the input goes where the one behind the output is."""
-    size = given.output.size
-    whole(given.output)[GUARD + size] = whole(given.inputs[0])[GUARD + size]
-
-
 OUTSIDE = r"outside (\w|the arrays|the output)"
 CHANGED = r"input( \w)? was overwritten"
 
@@ -461,10 +461,6 @@ def applies(op: str, fault: str) -> bool:
     )
 
 
-def test_every_operation_is_in_the_table() -> None:
-    assert {kernel.compute.op for kernel, _ in HONEST.values()} == set(GATES)
-
-
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("op", HONEST)
 def test_an_honest_launch_passes(op: str) -> None:
@@ -497,15 +493,6 @@ def test_what_a_launch_touches_beside_its_numbers_is_caught(op: str, fault: str)
     assert found and any(re.search(says, message) for message in found), found[:1]
 
 
-def test_an_element_too_many_of_a_copy_is_not_hidden_by_equal_guards() -> None:
-    def launch(given: Operands) -> None:
-        copied(given)
-        copy_too_much(given, 0)
-
-    found = failures(vector("vector_copy", "fp32"), launch)
-    assert len(found) > 20 and all("1 elements outside the arrays were overwritten" in one for one in found)
-
-
 def test_sizes_that_a_kernel_does_not_take_must_be_refused_by_name() -> None:
     tiled, histogram = HONEST["gemm in tiles"][0], HISTOGRAM
     refused = [one.case for one in judged(tiled, multiplied) if one.case.inputs == "refused size"]
@@ -529,11 +516,6 @@ def test_sums_in_the_longest_chain_that_the_gate_allows_pass() -> None:
         return sums.sum()
 
     assert failures(vector("reduce", "fp32"), but(summed, of=lanes)) == []
-
-
-def test_a_loop_without_an_emulation_is_refused() -> None:
-    with pytest.raises(UserError, match="no loop 'dram_copy' is emulated"):
-        list(ceilings.ArithmeticCeiling().cases(SESSION, registry.kernel("ceilings.dram_copy"), print, [1]))
 
 
 # What the sweep asks of one launch ------------------------------------------------------------------------------------
@@ -605,20 +587,6 @@ def test_products_with_block_scales_pass_every_law(law: str) -> None:
         assert all(set(np.log2(s).ravel()) <= {-2, -1, 0, 1, 2} for s in (drawn.scale_a, drawn.scale_b))
 
 
-def test_operands_are_scaled_by_row_and_by_block() -> None:
-    problem, case = registry.kernel("fp8.scaled").problem, SCALED[0]
-    drawn = scaled.draw(problem, case)
-    a, b = scaled.scaled_operands(drawn.arrays, case.shape, "fp8_e4m3")
-    wide_a, wide_b = (widen(values, "fp8_e4m3") for values in (drawn.a, drawn.b))
-    for line, k in ((0, 0), (3, 127), (19, 128), (19, 399)):
-        assert a[line, k] == wide_a[line, k] * drawn.scale_a[k // 128, line].astype(np.float64)
-    for line, k in ((0, 0), (127, 300), (128, 300), (135, 399)):
-        assert b[k, line] == wide_b[line, k] * drawn.scale_b[line // 128, k // 128].astype(np.float64)
-    timed = problem.operation.draw(problem, Shape(130, 200, 300), 1, np)
-    codes = widen(timed[0], "fp8_e4m3").reshape(130, 300)
-    assert (abs(codes[:, :128]).max(axis=1) == 448).all() and np.isfinite(codes).all()
-
-
 def test_sums_that_stay_in_the_tensor_core_fail_the_long_case(monkeypatch) -> None:
     """With scales of one, for a kernel could not leave sums of different scales there."""
     monkeypatch.undo()
@@ -634,23 +602,3 @@ def test_sums_that_stay_in_the_tensor_core_fail_the_long_case(monkeypatch) -> No
 
 
 # Which cases are run --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("module", "kernel_id", "cases_of"),
-    [
-        (scaled, "fp8.scaled", "cases_of"),
-        (epilogue, "hopper.epilogue", "epilogue_cases"),
-        (gemm, "ladder.naive", "gemm_cases"),
-    ],
-)
-def test_cases_that_fill_the_gpu_can_be_run_alone(module, kernel_id, cases_of, monkeypatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr(module, "run_case", lambda *given, **options: next(x for x in given if isinstance(x, Case)))
-    kernel = registry.kernel(kernel_id)
-    gate = Gates().of(kernel.compute.op)
-    every = getattr(module, cases_of)(kernel, [1, 2])
-    assert list(gate.cases(SESSION, kernel, print, [1, 2]))[: len(every)] == every
-    large = gemm_shapes(kernel)[2]
-    assert list(gate.large_cases(SESSION, kernel, print, [1, 2])) == [case for case in every if case.shape == large]
-    assert all(kernel.takes(case.shape) for case in every)

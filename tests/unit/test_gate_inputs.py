@@ -22,8 +22,7 @@ from gemmrepro.gates.gemm_cases import (
     inputs_of,
     large_cases,
 )
-from gemmrepro.gates.vectors import gate_ids, judge_sum
-from gemmrepro.measure.recording import close
+from gemmrepro.gates.vectors import gate_ids
 from gemmrepro.operations import Shape
 
 SHAPE = Shape(60, 50, 40)
@@ -132,11 +131,6 @@ def test_a_law_gives_what_its_name_says_and_a_seed_the_same_again(name: str) -> 
     assert any(one.tobytes() != two.tobytes() for one, two in zip(first, other, strict=True))
 
 
-def test_what_is_drawn_for_fp16_is_within_it() -> None:
-    for name in set(INPUTS_BY_DTYPE["fp16"]) - {"Inf and NaN"}:
-        assert all(np.isfinite(narrow(values, "fp16")).all() for values in drawn(name)), name
-
-
 def test_c_is_poison_unless_beta_reads_it_and_then_of_the_products_scale() -> None:
     assert np.isnan(draw(Case(SHAPE, 1.0, 0.0, "normal", 1))[2]).all()
     a, b, c0 = draw(Case(SHAPE, 1.0, 1.0, "power-of-two rows and columns", 3))
@@ -200,17 +194,3 @@ def test_ids_outside_the_bins_are_some_or_all() -> None:
     assert shares == pytest.approx({"all outside": 1.0, "some outside": 0.3, "sorted": 0.0}, abs=0.03)
     assert (np.diff(outside["sorted"]) >= 0).all()
     assert {-1, 256, 257, -(2**31), 2**31 - 1, -256, 287, 2**24} == set(outside["all outside"].tolist())
-
-
-def test_errors_of_a_sum_are_in_units_of_its_magnitudes() -> None:
-    verdict = judge_sum(2.0 + 2.0**-20, 2.0, 4.0, 1000)
-    assert verdict.err_scaled_max == pytest.approx(4.0) and verdict.err_fro == pytest.approx(2.0**-21)
-    assert judge_sum(0.0, 0.0, 0.0, 2).err_fro is None
-
-
-@pytest.mark.parametrize(
-    ("cell", "value", "same"),
-    [("", None, True), ("", 1.0, False), ("1", None, False), ("1", 1.0, True), ("1.1", 1.0, False), ("0", 0.0, True)],
-)
-def test_a_recorded_cell_is_what_was_computed_or_empty_where_there_is_nothing(cell, value, same) -> None:
-    assert close(cell, value) is same

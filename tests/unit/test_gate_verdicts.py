@@ -21,7 +21,6 @@ from gemmrepro.gates.numeric import Wanted
 from gemmrepro.gates.operations import Gates, Memory, gate_key, needed_memory
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operations import Shape
-from gemmrepro.paper.gates import gate_view
 from gemmrepro.registry import card
 
 NAIVE = registry.kernel("ladder.naive")
@@ -95,13 +94,6 @@ def test_every_binary_that_was_built_is_judged_or_says_why_not(gates, tmp_path):
     assert "it has no code for this GPU" in numeric.summary_line(found)
 
 
-def test_a_kernel_that_one_toolkit_built_is_judged_there_alone(gates, tmp_path):
-    write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
-    assert list(numeric.gate(Session(), WANTED, tmp_path, [7], gates)["toolkits"]) == ["cuda13"]
-    with pytest.raises(UserError, match=r"there is no build of ladder\.coalesced .* run the build stage first"):
-        numeric.gate(Session(), Wanted.parse("ladder.coalesced"), tmp_path, [7], gates)
-
-
 def test_only_the_wanted_binaries_are_judged_and_none_is_a_verdict_too(gates, tmp_path):
     for toolkit in ("cuda12", "cuda13"):
         write_build(tmp_path, NAIVE.id, toolkit, "bbbb")
@@ -112,26 +104,6 @@ def test_only_the_wanted_binaries_are_judged_and_none_is_a_verdict_too(gates, tm
         Wanted.parse("cutile.matmul_fp16=cuda12")
 
 
-def test_a_binary_that_is_not_measured_leaves_its_kernel_passed():
-    """Its machine code is judged, its numbers are not, and the page says so."""
-    source = combined.NumericSource(judged_as("passed"), "live")
-    toolkits = {
-        toolkit: {
-            "static": {"passed": True, "checks": []},
-            "numeric": combined.numeric_verdict(NAIVE, toolkit, "bbbb", source).to_json(),
-        }
-        for toolkit in ("cuda12", "cuda13")
-    }
-    view = gate_view({"toolkits": toolkits, "passed": True}, NAIVE)
-    assert view.numeric_passed and view.static_passed and view.open == ""
-    assert [(each.name, each.numeric, each.measured) for each in view.toolkits] == [
-        ("cuda12", "not measured", False),
-        ("cuda13", "passed", True),
-    ]
-    assert "(gates.binaries)" in str(view.toolkits[0].reason)
-    assert not gate_view({"toolkits": {"cuda12": toolkits["cuda12"]}, "passed": True}, NAIVE).numeric_passed
-
-
 def test_a_wrong_case_fails_the_binary_and_so_does_one_that_breaks_the_gpu(gates, tmp_path, monkeypatch):
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
     monkeypatch.setattr(Says, "message", "wrong")
@@ -140,22 +112,6 @@ def test_a_wrong_case_fails_the_binary_and_so_does_one_that_breaks_the_gpu(gates
     monkeypatch.setattr(Says, "broken", "the launch failed")
     judged = numeric.gate(Session(), WANTED, tmp_path, [7], gates)["toolkits"]["cuda13"]
     assert (judged["status"], judged["reason"], len(judged["cases"])) == ("failed", "the launch failed", 1)
-
-
-def test_a_summary_shows_the_worst_share_of_the_bound():
-    def line(*errors: tuple[float | None, float], reason: str = "") -> str:
-        cases = [{"err_scaled_max": error, "gamma": gamma} for error, gamma in errors]
-        verdict = {"status": "passed", "cases": cases, "reason": reason}
-        return numeric.summary_line({"kernel": NAIVE.id, "toolkits": {"cuda13": verdict}})
-
-    # In units of 2^-24, of which the bound allows gamma / 2^-24.
-    assert "2 cases, worst  50.0% of the bound" in line((2.0, 4 * 2.0**-24), (1.0, 4 * 2.0**-24))
-    assert "1 cases, worst   0.0% of the bound" in line((None, 4 * 2.0**-24))
-    assert line((1.0, 0.0), reason="because").endswith("worst   0.0% of the bound | because")
-
-
-def test_a_context_is_usable_unless_waiting_for_it_fails():
-    assert numeric.usable(Session()) and not numeric.usable(Session(lost=True))
 
 
 def test_a_case_without_memory_is_no_failure(gates, tmp_path, monkeypatch):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import record as make
 
 from gemmrepro import registry
 from gemmrepro.build.compile import build
@@ -56,24 +55,6 @@ def test_real_machine_code_passes(record, tmp_path):
     checks = result["toolkits"]["cuda13"]["static"]["checks"]
     assert {check["arch"] for check in checks} == {"sm_86", "sm_90", "every target"}
     assert all(set(check) == {"arch", "check", "why", "expected", "found", "passed"} for check in checks)
-
-
-def test_what_was_expected_of_an_opcode_is_said():
-    expects = (
-        registry.Expect("FFMA", "a", least=2),
-        registry.Expect("LDS", "b", 3, 3),
-        registry.Expect("BAR", "c", 1, 2),
-        registry.Expect("STL", "d", least=0, most=0, archs=("86",)),
-    )
-    found = {"FFMA": 2, "LDS": 4, "BAR": 0, "STL": 1}
-    checks = static._opcode_checks(make("ladder.x", expects=expects), "sm_86", found)
-    assert [(check.expected, check.found, check.passed) for check in checks] == [
-        ("at least 2", "2", True),
-        ("3", "4", False),
-        ("1 to 2", "0", False),
-        ("0", "1", False),
-    ]
-    assert len(static._opcode_checks(make("ladder.x", expects=expects), "sm_90", found)) == 3
 
 
 def renamed(old: str, new: str) -> Callable[[Record], None]:
@@ -164,14 +145,6 @@ def numeric_file(folder: Path, **toolkits) -> Path:
     return path
 
 
-def test_a_live_verdict_on_this_binary_is_taken_over(record, tmp_path):
-    result = judge(record, tmp_path, numeric=numeric_file(tmp_path, cuda13=judged("passed")))
-    numeric = result["toolkits"]["cuda13"]["numeric"]
-    assert (numeric["status"], numeric["source"], numeric["gpu"]) == ("passed", "live", "NVIDIA H200")
-    worst = {"err_scaled_max": 9.0, "gamma": 33.0, "case": "256x128x32 alpha=2 beta=1 inputs=wide seed=2"}
-    assert numeric["worst"] == worst and result["passed"]
-
-
 def test_a_numerical_failure_of_one_toolkit_fails_the_gate(record, tmp_path):
     write(record | {"toolkit": "cuda12"}, write(record, tmp_path))
     numeric = numeric_file(tmp_path, cuda12=judged("failed", cases=BAD), cuda13=judged("passed"))
@@ -181,13 +154,6 @@ def test_a_numerical_failure_of_one_toolkit_fails_the_gate(record, tmp_path):
     assert all(each["static"]["passed"] for each in result["toolkits"].values())
     assert result["toolkits"]["cuda12"]["numeric"]["worst"]["err_scaled_max"] is None
     assert "NaN at C[3,4]" in summary_line(result)
-
-
-@pytest.mark.parametrize("status", ["passed", "failed"])
-def test_a_verdict_on_another_binary_is_stale_and_says_so(record, tmp_path, status):
-    result = judge(record, tmp_path, numeric=numeric_file(tmp_path, cuda13=judged(status, key="0" * 16)))
-    numeric = result["toolkits"]["cuda13"]["numeric"]
-    assert numeric["status"] == "stale" and "0" * 16 in numeric["reason"] and result["passed"]
 
 
 def test_a_toolkit_that_did_not_compile_has_no_static_verdict_and_its_recording_counts_by_its_key(record, tmp_path):

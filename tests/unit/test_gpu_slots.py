@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.gpu.slots import CLAIMED, VISIBLE, HostGpu, anonymous, claim, listed, usable
+from gemmrepro.gpu.slots import CLAIMED, VISIBLE, HostGpu, anonymous, claim
 
 CARDS = [HostGpu("NVIDIA H200", 90, f"GPU-{letter}") for letter in "abc"]
 CLAIM = """
@@ -151,14 +151,6 @@ def test_cuda_is_told_one_name_of_the_gpu_that_was_claimed(gpus, visible, claime
     environ = {} if visible is None else {VISIBLE: visible}
     claim(gpus, environ, parent=lambda uuid: "GPU-c")
     assert (environ[CLAIMED], environ.get(VISIBLE)) == (claimed, restricted)
-
-
-def test_a_list_of_the_user_is_shared_out_and_without_a_gpu_nothing_is_claimed():
-    assert list(usable(listed(CARDS, "0,2"))) == ["0", "2"]
-    assert listed(CARDS, "") == {}
-    environ: dict[str, str] = {}
-    claim([], environ)
-    assert not {VISIBLE, CLAIMED} & environ.keys()
 
 
 def test_a_cards_name_hides_its_uuid():

@@ -10,12 +10,12 @@ import jinja2
 import pandas as pd
 import pytest
 from synthetic import World
-from test_report import Page, call, verdicts
+from test_report import Page, call
 
 from gemmrepro.measure.columns import REGIME_POINT
 from gemmrepro.measure.rows import Regimes, load
 from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
-from gemmrepro.paper.gpus import Gpu, level, read_others, side_by_side
+from gemmrepro.paper.gpus import Gpu, read_others, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.text import MARKS, View, number
 from gemmrepro.recordings import regimes as takes
@@ -27,7 +27,7 @@ def judged(world: World) -> World:
     """A synthetic GPU's rows with the verdicts on them, as the stages leave them."""
     world.write()
     inputs = ["--measure", world.measure, "--gates", world.gates, "--build", world.build]
-    call(verdicts, *inputs, "--families", ",".join(FAMILIES), "--out", world.root / "verdicts.json")
+    call("verdicts", *inputs, "--families", ",".join(FAMILIES), "--out", world.root / "verdicts.json")
     return world
 
 
@@ -85,13 +85,6 @@ def test_what_one_gpu_did_not_measure_is_no_difference(two):
         return side_by_side(mine, [other], {}).claims[0].differs
 
     assert not differs(here.verdict) and not differs("not measured") and differs("undecided")
-
-
-def test_a_share_is_of_the_ceiling_that_limits():
-    row = {"ratio": 1.0, "tflops": 30.0, "gbps": 900.0}
-    assert level(row, {"fp32": 60.0, "bytes": 3000.0}, "fp32").share == 0.5
-    assert level(row, {"bytes": 3000.0}, "fp64").share is None, "no ceiling of that type"
-    assert level({**row, "tflops": float("nan")}, {"bytes": 3000.0}, "fp32").share == 0.3
 
 
 def page(shown: View) -> str:

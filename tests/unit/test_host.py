@@ -21,7 +21,6 @@ def line(name: str, capability: str, uuid: str, driver: str = "580.65.06") -> st
 
 FOUR = "".join(line("NVIDIA H200", "9.0", f"GPU-{i}a") for i in range(4))
 ALL = [f"GPU-{i}a" for i in range(4)]
-JUNK = "".join(f"junk {i}\n" for i in range(50))
 A6000, T4, GT710, RUBIN = "NVIDIA RTX A6000", "NVIDIA T4", "NVIDIA GeForce GT 710", "NVIDIA Rubin X"
 MIXED = line(A6000, "8.6", "GPU-0a") + line(T4, "7.5", "GPU-1a") + line(A6000, "8.6", "GPU-2a")
 SHOWN = line(GT710, "3.5", "GPU-t") + line("NVIDIA H200", "9.0", "GPU-h") + line(A6000, "8.6", "GPU-s")
@@ -63,7 +62,6 @@ def found(visible: str | None) -> tuple[list[str], str]:
     [
         (FOUR, None, ALL),
         (FOUR, "1,3", ["GPU-1a", "GPU-3a"]),
-        (FOUR, "1,0", ["GPU-1a", "GPU-0a"]),
         (FOUR, "0,0, GPU-0", ["GPU-0a"]),
         (FOUR, "GPU-2", ["GPU-2a"]),
         (FOUR, "2,-1,3", ["GPU-2a"]),
@@ -90,8 +88,6 @@ def test_jobs_are_spread_over_the_visible_gpus(listing, visible, uuids, driver):
         (SHOWN, "1", ["GPU-h"], f"{GT710}, {A6000}: not in CUDA_VISIBLE_DEVICES=1, whose numbers are in nvidia-smi's"),
         (line(RUBIN, "13.0", "GPU-x") + SHOWN, None, ["GPU-h"], f"{RUBIN} has compute capability 13.0, for which no"),
         (FOUR + 50 * f"{LOST}\n", None, ALL, f'nvidia-smi says "{LOST}"'),
-        (FOUR + JUNK, None, ALL, 'says "junk 2"; 47 more such lines'),
-        (FOUR + LOST, None, ALL, f'nvidia-smi says "{LOST}"'),
         (f"{LOST}\n{FOUR}{WARNING}", "3", ["GPU-3a"], f'lost]"; nvidia-smi says "{WARNING}"'),
         (f"NVIDIA Orin, [N/A], [N/A], [N/A]\n{FOUR}", "0", ["GPU-0a"], "nvidia-smi says"),
     ],
@@ -108,7 +104,6 @@ def test_the_first_supported_model_is_measured_and_the_rest_is_named(code, listi
     [
         ("MIG-6b", ["MIG-6b"]),
         ("MIG-5b,MIG-6b,MIG-5b", ["MIG-5b", "MIG-6b"]),
-        ("MIG-GPU-1a/7/0", ["MIG-GPU-1a/7/0"]),
         ("MIG-9", []),
     ],
 )
@@ -122,16 +117,13 @@ def test_a_slice_belongs_to_the_card_that_is_cut(visible, uuids, driver):
     ("text", "code", "visible", "reason"),
     [
         ("", 0, None, "nvidia-smi lists no GPU"),
-        ("No devices were found", 0, None, 'nvidia-smi says "No devices were found"'),
         ("No devices were found", 6, None, "nvidia-smi failed: No devices were found"),
         ("NVIDIA H200, 9.0, GPU-h, [N/A]", 0, None, 'nvidia-smi says "NVIDIA H200, 9.0, GPU-h, [N/A]"'),
-        ("a \x1b[2Jclear\x07 line", 0, None, 'nvidia-smi says "a ?[2Jclear? line"'),
         (line(RUBIN, "13.0", "GPU-x", "620.10"), 0, None, f"{RUBIN} has compute capability 13.0, for which no toolkit"),
         ("Failed to initialize NVML: Driver/library version mismatch", 18, None, "version mismatch"),
         (LOST, 15, None, "GPU is lost"),
         (FOUR, 0, "", "CUDA_VISIBLE_DEVICES= leaves no GPU"),
         (FOUR, 0, "-1", "CUDA_VISIBLE_DEVICES=-1 leaves no GPU"),
-        (FOUR, 0, "7", "CUDA_VISIBLE_DEVICES=7 leaves no GPU"),
         (FOUR, 0, "\u0663", "leaves no GPU"),
         (FOUR, 0, "GPU", "leaves no GPU"),
         (line("A", "9.0", "GPU-12") + line("A", "9.0", "GPU-13"), 0, "GPU-1", "leaves no GPU"),
@@ -141,7 +133,6 @@ def test_a_slice_belongs_to_the_card_that_is_cut(visible, uuids, driver):
             "0",
             f"need 8.0; NVIDIA H200, {A6000}: not in CUDA_VISIBLE_DEVICES=0, whose numbers are in nvidia-s",
         ),
-        (MIXED, 0, "1", "NVIDIA T4 has compute capability 7.5, and kernels need 8.0"),
         (line("NVIDIA H200", "9.0", "GPU-a", "575.57.08"), 0, None, "575, is older than 580, which CUDA 13 needs"),
     ],
 )
@@ -158,7 +149,7 @@ def test_no_usable_gpu_is_said_in_one_line_and_refused_where_one_is_asked_for(
     places.resolve({"measure": "auto"}, environ, main=False)
     places.resolve({"measure": "recorded"}, {}, main=True)
     assert capsys.readouterr().err == "", "jobs say it no more"
-    with pytest.raises(UserError, match="measure: live needs a usable NVIDIA GPU"):
+    with pytest.raises(UserError, match=r"measure: live needs a usable NVIDIA GPU.*auto or recorded.*compute nodes"):
         places.resolve({"measure": "live"}, dict.fromkeys(environ, visible), main=True)
 
 
@@ -183,16 +174,6 @@ def test_the_host_must_have_a_device_and_be_one_that_images_are_for(
     folders = {"dev": tmp_path / "host/dev", "wsl": tmp_path / "host/wsl"}
     gpus, why_not = find_gpus({}, containers=containers, machine=machine, **folders)
     assert (not gpus, reason in why_not) == (bool(reason), True)
-
-
-@pytest.mark.parametrize("wanted", ["auto", "live", "recorded"])
-def test_measure_resolves_and_live_without_a_gpu_names_the_reason_and_the_way_out(wanted):
-    assert places.resolve_measure(wanted, GPU, "") == {"auto": "live"}.get(wanted, wanted)
-    if wanted != "live":
-        assert places.resolve_measure(wanted, None, "no driver") == "recorded"
-        return
-    with pytest.raises(UserError, match=r"no driver.*auto or recorded.*compute nodes"):
-        places.resolve_measure("live", None, "no driver")
 
 
 def test_what_is_left_out_is_said_once(driver, capsys):

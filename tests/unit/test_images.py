@@ -1,7 +1,6 @@
 """Images: choice of builder, recipes, locks, clean-up and errors. No image is built here."""
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -16,7 +15,7 @@ import pytest
 import gemmrepro
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host import builders, containers, images, inventory, recipes, sif
+from gemmrepro.host import builders, containers, images, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
 from gemmrepro.host.containers import container_environment
 from gemmrepro.host.recipes import LOCK
@@ -77,7 +76,6 @@ class TestBuilder:
     @pytest.mark.parametrize(
         ("builder", "capabilities", "hard", "limits"),
         [
-            ("podman", DENIED, 20000, (20000, 20000)),
             ("buildah", DENIED, 20000, (20000, 20000)),
             ("buildah", "0", builders.resource.RLIM_INFINITY, (1048576, 32768)),
             ("buildah", FULL, 20000, None),
@@ -166,12 +164,6 @@ class TestContainerEnvironment:
         (tmp_path / "fuse").touch(0o666)
         assert containers.fuse_hint(1000, tmp_path) == ""
 
-    def test_caches_are_away_from_home(self, tmp_path):
-        added = container_environment({}, cache=tmp_path / "cache", uid=1000)
-        containers.make_caches(added)
-        assert Path(added["APPTAINER_TMPDIR"]).is_dir()
-        assert all(Path(added[name]).is_relative_to(tmp_path / "cache") for name in containers.CACHES)
-
 
 class TestRuntime:
     """Which program runs the containers. None runs here: their names and versions are a table."""
@@ -202,9 +194,7 @@ class TestRuntime:
             ("apptainer 1.4.5-2", ""),
             ("apptainer 1.1.9", "is apptainer 1.1.9, older than 1.2"),
             ("singularity-ce 3.11.4-jammy", ""),
-            ("singularity-ce v4.3.0", ""),
             ("singularity 3.4.1", "is singularity 3.4.1, older than 3.8"),
-            ("2.6.1-dist", "is 2.6.1-dist, older than 3.8"),
             ("", "does not say its version"),
         ],
     )
@@ -220,11 +210,6 @@ class TestRuntime:
         says = r"/usr/bin/singularity is singularity 3\.4\.1, older than 3\.8\. Put `envs/run` before"
         with pytest.raises(UserError, match=says):
             containers.use_apptainer(installed(singularity="singularity 3.4.1"))
-
-    def test_an_ordinary_user_without_fuse_is_warned(self, installed, monkeypatch, capsys):
-        monkeypatch.setattr(containers, "fuse_hint", lambda: " Open /dev/fuse.")
-        containers.use_apptainer(installed(apptainer="apptainer 1.4.5"))
-        assert capsys.readouterr().err == "gemmrepro: images may fail to start here. Open /dev/fuse.\n"
 
     def test_the_one_that_was_asked_for_comes_first_or_its_absence_is_said(self, installed, monkeypatch, capsys):
         environ = installed(apptainer="apptainer 1.3.0", private="apptainer 1.4.5") | {"GEMMREPRO_APPTAINER": "newest"}
@@ -284,14 +269,6 @@ class TestRecipe:
         assert steps[1].rest.split() == ["one", "&&", "two"]
 
 
-class TestBase:
-    def test_a_base_is_fetched_as_the_hosts_apt_fetches(self, tmp_path, monkeypatch):
-        settings = ('Acquire::http::Proxy "http://proxy:3128/";', 'Acquire::Retries "3";', 'APT::Architecture "amd64";')
-        program(tmp_path, "apt-config", "\n".join(f"echo '{setting}'" for setting in settings))
-        monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-        assert builders.apt_options() == [f"--aptopt={setting}" for setting in settings[:2]]
-
-
 class TestLocks:
     @pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
     def test_every_requirement_is_pinned_and_hashed(self, path):
@@ -314,31 +291,6 @@ class TestLocks:
         )
         assert {name: torch.get(name, version) for name, version in measure.items()} == measure
         assert "nvidia-cublas" in torch and "torch" not in measure
-
-    def test_record_does_not_depend_on_order_or_time(self, tmp_path):
-        (tmp_path / "Dockerfile").write_text(recipe_text())
-        (tmp_path / "requirements.txt").write_text("")
-        recipe = recipes.read_recipe(tmp_path / "Dockerfile", tmp_path)
-        packages = {
-            kind: [inventory.Entry(name=name, version=version, arch="", licences=[]) for name, version in pairs]
-            for kind, pairs in (
-                ("os", [("gcc", "12"), ("apt", "2.6")]),
-                ("python", [("numpy", "2.4"), ("numpy", "2.4"), ("PyYAML", "6")]),
-            )
-        }
-        other = {kind: list(reversed(pairs)) for kind, pairs in packages.items()}
-        locked = {"gcc": "12", "apt": "2.5", "bash": "5"}
-        first, second = (
-            recipes.lock_record(
-                "x", recipe, "r", "debian:12-slim", "buildah", "apptainer 1", recipes.Packages.listed(listing), locked
-            )
-            for listing in (packages, other)
-        )
-        assert first == second
-        assert [(entry["name"], entry["locked"]) for entry in first["os"]] == [("apt", False), ("gcc", True)]
-        assert len(first["python"]) == 2
-        expected = {"env", "base", "builder", "apptainer", "recipe_sha256", "requirements_sha256", "os", "python"}
-        assert first.keys() == expected and json.dumps(first)
 
 
 class TestEnvironmentScript:
@@ -394,8 +346,9 @@ tar -c -f "$last" -C "$last.d" .
 rm -r "$last.d"
 """
 
-    @pytest.mark.parametrize(("image", "suite"), [("debian:12-slim", "bookworm"), ("debian:13-slim", "trixie")])
-    def test_newer_keys_come_from_the_releases_before(self, tmp_path, monkeypatch, image, suite):
+    def test_newer_keys_come_from_the_releases_before(
+        self, tmp_path, monkeypatch, image="debian:13-slim", suite="trixie"
+    ):
         program(tmp_path / "bin", "mmdebstrap", self.MMDEBSTRAP)
         monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
         with workspace(tmp_path / "work", "x", {**os.environ, "CALLS": str(tmp_path / "calls")}) as work:
@@ -418,7 +371,6 @@ class TestRun:
         ("said", "kind", "answer"),
         [
             ("Temporary failure resolving 'mirror.example'", NoNetwork, "resources/images"),
-            ("Failed to establish a new connection: Network is unreachable", NoNetwork, "resources/images"),
             ("write x: No space left on device", DiskFull, "Free some space"),
             (f"STEP 3: gemmrepro: {GONE}", UserError, f"^{GONE}$"),
             ("STEP: stat /etc/hosts: no such file or directory", UserError, "touch /etc/hosts will do"),
@@ -437,38 +389,31 @@ class TestRun:
         sleep = ["sleep", f"600.{os.getpid()}"]
         with workspace(tmp_path, "x", os.environ) as work, pytest.raises(TimeoutError):
             run(["sh", "-c", f"{' '.join(sleep)}; true"], work, timeout=0.5)
-        _until(lambda: not _processes(lambda command: command == sleep), "it goes on")
+        _until(lambda: not _processes(sleep), "it goes on")
 
 
 class TestWorkspace:
-    def test_it_is_gone_afterwards_whatever_happened(self, tmp_path):
-        with pytest.raises(ZeroDivisionError), workspace(tmp_path, "x", os.environ) as work:
-            (work.path / "closed").mkdir()
-            (work.path / "closed" / "file").touch()
-            (work.path / "closed").chmod(0o500)
-            raise ZeroDivisionError
-        assert list(tmp_path.iterdir()) == []
-
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
     def test_a_killed_build_leaves_nothing_for_long(self, tmp_path, number):
+        sleep = ["sleep", f"60.{os.getpid()}"]
         code = (
             "import os, sys\nfrom pathlib import Path\nfrom gemmrepro.host.workspace import run, workspace\n"
             f"with workspace(Path({str(tmp_path)!r}), 'x', os.environ) as work:\n"
-            "    print('ready', flush=True)\n    run(['sleep', '60'], work)\n"
+            f"    print('ready', flush=True)\n    run({sleep}, work)\n"
         )
         environ = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environ, text=True)
         assert process.stdout.readline() == "ready\n"
-        _until(lambda: _sleepers(tmp_path), "the tool has not begun")
+        _until(lambda: _processes(sleep), "the tool has not begun")
         process.send_signal(number)
         process.wait(120)
         if number == signal.SIGKILL:
             # The tool that it started lives on and still uses the folder, which is then nobody's to remove.
             with workspace(tmp_path, "y", os.environ):
                 assert list(tmp_path.glob(".build-x-*"))
-            (sleeper,) = _sleepers(tmp_path)
+            (sleeper,) = _processes(sleep)
             os.kill(sleeper, signal.SIGKILL)
-            _until(lambda: not _sleepers(tmp_path), "the tool goes on")
+            _until(lambda: not _processes(sleep), "the tool goes on")
             with workspace(tmp_path, "y", os.environ):
                 pass
         assert list(tmp_path.iterdir()) == []
@@ -482,21 +427,11 @@ def _until(holds: Callable[[], object], otherwise: str) -> None:
         time.sleep(0.02)
 
 
-def _processes(wanted: Callable[[list[str]], bool]) -> list[int]:
-    """The processes whose command line is `wanted`."""
+def _processes(command: list[str]) -> list[int]:
+    """The processes with this command line."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if wanted((folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]):
+            if (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")[:-1] == command:
                 found.append(int(folder.name))
-    return found
-
-
-def _sleepers(folder: Path) -> list[int]:
-    """The sleeps of the test above, known by the lock in `folder` that they hold open."""
-    found = []
-    for number in _processes(lambda command: command == ["sleep", "60"]):
-        with contextlib.suppress(OSError):
-            if any(str(fd.readlink()).startswith(str(folder)) for fd in Path(f"/proc/{number}/fd").iterdir()):
-                found.append(number)
     return found

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.measure.rows import Measurements, Regimes
+from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import limits
 from gemmrepro.paper.claims import VerdictsView
 from gemmrepro.paper.gpus import highest
@@ -75,26 +75,14 @@ def test_of_a_full_run_only_what_holds_of_every_run_is_said():
     }
 
 
-def test_short_bursts_name_the_families_that_were_timed_on_a_hot_gpu_too():
-    of = data({"ladder": {}, "hopper": {}})
-    of.inputs.regimes = {
-        "ladder": Regimes("ladder", pd.DataFrame({"regime": []})),
-        "hopper": Regimes("hopper", pd.DataFrame({"regime": ["sustained", "burst"]})),
-    }
-    (sentence,) = said(of)["short bursts"]
-    assert sentence.endswith("; some kernels of hopper were timed on a hot GPU, too.")
-
-
 @pytest.mark.parametrize(
     ("limit", "own"),
     [
         ("clock below its maximum", {"throttle": "sw_power_cap", "clock_mhz": 1500.0}),
-        ("one cache state", {"caches": ("warm",)}),
         ("no counters", {"has_counters": False}),
         ("article's size missing", {"has_size": False}),
         ("stale rows", {"stale": 2}),
         ("not compiled", {"uncompiled": ("cuda13",)}),
-        ("binaries not measured", {"measured": False}),
         ("kernels not timed", {"skipped": [{"kernel": "cute.one", "toolkit": "cuda12", "reason": "too slow"}]}),
     ],
 )
@@ -142,16 +130,6 @@ def test_rates_that_nothing_bounds_are_said_to_be_unchecked_in_one_sentence():
         of = {"ladder": {"kernel": "ladder.naive"}, "hopper": {"kernel": "hopper.sketch"}}
         sentences = said(data(of, RUN | {"gpu": gpu})).get("rates not checked", [])
         assert [each.split(". No ceiling that bounds them was measured")[0] for each in sentences] == found
-
-
-@pytest.mark.parametrize(
-    ("sms", "kernel", "there"), [(114, "crt.certified", 1), (132, "crt.certified", 0), (114, "crt.fused", 0)]
-)
-def test_what_was_tuned_on_another_card_is_said(sms, kernel, there):
-    of = data({"crt": {}}, RUN | {"gpu": RUN["gpu"] | {"sm_count": sms}})
-    of.families[0].kernels[0].id = kernel
-    sentences = said(of).get("tuned for another card", [])
-    assert len(sentences) == there and all("132 SMs; here are 114" in sentence for sentence in sentences)
 
 
 def measured_row(**cells) -> dict:

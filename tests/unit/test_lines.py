@@ -22,9 +22,7 @@ int f() {
 """
 
 PYTHON = '''\
-"""What the module is.
-
-Over two paragraphs."""
+"""What the module is."""
 
 # a comment
 import os  # behind code
@@ -39,10 +37,6 @@ def f(
 
 """
     return text + str(x)  # "
-
-
-class C:
-    """Only this."""
 '''
 
 
@@ -50,8 +44,7 @@ class C:
     ("name", "text", "lines"),
     [
         ("x.cu", CPP, 7),
-        ("x.cuh", "\n // x \n/* y\n*/\n", 0),
-        ("x.py", PYTHON, 1 + 3 + 3 + 1 + 1),
+        ("x.py", PYTHON, 1 + 3 + 3 + 1),
         ("x.py", '"""Only a docstring."""\n# and a comment\n', 0),
     ],
 )

@@ -43,7 +43,6 @@ def test_only_what_does_not_hold_is_listed():
             view("b.four", NOT, correction={"class": "wrong", "also": ["b.six"]}),
             view("b.six", NOT),
             view("b.seven", NOT, correction={"class": "of its generation"}),
-            view("b.five", NOT, register="project"),
             view("c.one", CONSISTENT),
             view("d.one", NOT),
         ],

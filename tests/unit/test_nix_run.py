@@ -27,12 +27,9 @@ def started(folder: Path, *arguments: str) -> list[str]:
     [
         ([], {"measure=recorded"}, set()),
         (["gates"], {"measure=recorded"}, {"gates"}),
-        (["--", "gates"], {"measure=recorded"}, {"gates"}),
         (["--config", "families=[ada]"], {"measure=recorded", "families=[ada]"}, set()),
         (["-C", "families=[ada, crt]", "--", "gates"], {"measure=recorded", "families=[ada, crt]"}, {"gates"}),
         (["--config=families=[ada]", "gates"], {"measure=recorded", "families=[ada]"}, {"gates"}),
-        (["-Cfamilies=[ada]", "gates"], {"measure=recorded", "families=[ada]"}, {"gates"}),
-        (["--config", "a=1", "--config", "b=2"], {"measure=recorded", "b=2"}, set()),
         (["--config", "a=1", "measure=auto"], {"a=1", "measure=auto"}, set()),
         (["--config=measure=live"], {"measure=live"}, set()),
         (["--configfile", "config/full.yaml", "--", "gates"], {"measure=recorded"}, {"gates"}),

@@ -118,19 +118,5 @@ class TestFetch:
         with pytest.raises(UserError, match="lock those of today"):
             apt.download(["bash_0.1-1_amd64.deb"], tmp_path)
 
-    def test_a_snapshot_is_one_more_place_to_fetch_from(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        tools = tmp_path / "bin"
-        tools.mkdir()
-        listed = "http://mirror.example/debian/\nhttp://mirror.example/debian-security/\n"
-        (tools / "apt-get").write_text(f"#!/bin/sh\n[ $1 != indextargets ] || printf '{listed}'\n")
-        (tools / "apt-get").chmod(0o755)
-        monkeypatch.setenv("PATH", str(tools), prepend=":")
-        nix_sources.Apt(tmp_path / "apt", nix_sources.release("bookworm"), "http://snapshot.example/debian/20261127")
-        assert (tmp_path / "apt/sources.list").read_text().splitlines()[-3:] == [
-            "deb [check-valid-until=no] http://snapshot.example/debian/20261127 bookworm main",
-            "deb [check-valid-until=no] http://snapshot.example/debian/20261127 bookworm-updates main",
-            "deb [check-valid-until=no] http://snapshot.example/debian-security/20261127 bookworm-security main",
-        ]
-
 
 NAR = "0f727a0bfe4f75c0e536d79e556622ca7d2474f7b105b8ae4fbe9f3c6a30ed9d"

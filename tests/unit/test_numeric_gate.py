@@ -165,20 +165,6 @@ def test_an_entry_point_that_hangs_fails_its_binary_and_keeps_the_cases_of_the_o
     assert verdict["cases"] == [first, *others]
 
 
-def test_only_the_cases_of_the_named_entry_point_are_judged(monkeypatch) -> None:
-    kernel = registry.kernel("hopper.by_energy")
-    parts = []
-    gate = SimpleNamespace(
-        of=lambda op: SimpleNamespace(cases=lambda session, part, launch, seeds: parts.append(part) or ())
-    )
-    loaded = SimpleNamespace(kernel=kernel, build_key="abc")
-    entries = [variant.entry for variant in kernel.run.variants]
-    assert numeric.judge(SESSION, loaded, [1], gate, entries[1])["status"] == "passed"
-    assert [part.code.entry for part in parts] == entries[1:2]
-    numeric.judge(SESSION, loaded, [1], gate)
-    assert [part.code.entry for part in parts[1:]] == entries
-
-
 @pytest.mark.parametrize("statuses", [("passed", "failed", "not run"), ("not run", "passed"), ("passed", "passed")])
 def test_a_binary_passes_if_all_its_entry_points_do(statuses) -> None:
     parts = [{"status": name, "reason": "" if name == "passed" else f"{name}.", "cases": [name]} for name in statuses]

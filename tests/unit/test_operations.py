@@ -9,14 +9,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy_cupy import NumpyCupy, StandIn
+from numpy_cupy import StandIn
 
 from gemmrepro import registry
 from gemmrepro.core.dependencies import closure
-from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.gates import ceilings
 from gemmrepro.gates.operations import GATES, JUDGING, Gates, protocol
 from gemmrepro.gates.scaled import scaled_operands
 from gemmrepro.measure.plan import needed_bytes
@@ -48,7 +46,7 @@ def test_an_operation_that_cannot_be_judged_or_timed_is_an_error() -> None:
     with pytest.raises(UserError, match="a sweep cannot time the operation vector_add_in_place"):
         replace(registry.kernel("ladder.vector_add"), timing=registry.Timing(baseline=None))
     with pytest.raises(UserError, match=r"ceilings\.ffma: no loop 'another_loop' is emulated"):
-        other = CEILINGS[0].with_code(entry="another_loop")
+        other = registry.kernel("ceilings.ffma").with_code(entry="another_loop")
         list(Gates().of("ceiling_flops").cases(SimpleNamespace(), other, lambda operands: None, [1]))
 
 
@@ -60,16 +58,6 @@ def test_a_gates_protocol_follows_the_code_that_it_reaches_and_no_other(name: st
     assert {("gemmrepro.gates.gate", "Gate"), ("gemmrepro.gates.gate", "Verdict")} <= reached
     others = {(gate.__module__, gate.__name__) for op, gate in GATES.items() if op != name}
     assert not reached & others, "an edit of another operation's gate stales nothing"
-
-
-@pytest.mark.parametrize("name", sorted(PROBLEMS))
-def test_axes_are_those_of_the_arrays(name: str) -> None:
-    problem, record = PROBLEMS[name], operation(name)
-    shape = record.tails
-    arrays = record.arrays(problem, shape)
-    stored = {**dict(zip("ab", arrays.inputs, strict=False)), "c": arrays.output}
-    for array, axes in record.axes(problem).items():
-        assert tuple(getattr(shape, axis) for axis in axes) == stored[array]
 
 
 def right(operands: Operands) -> None:
@@ -149,91 +137,3 @@ def test_nobody_but_the_two_tables_decides_by_an_operations_name() -> None:
                 literals = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
                 found += [f"{path.name}:{node.lineno}" for value in literals if value in OPERATIONS]
     assert found == []
-
-
-def probed(operands: Operands, off: int) -> None:
-    """What a probe of the memory hierarchy must leave, by the operation's definition; `off` steps too many."""
-    shape, out = operands.shape, operands.output
-    match operands.problem.op:
-        case "recurrence":
-            x = shape.n
-            for _ in range(shape.k + off):
-                x = (1664525 * x + 1013904223) % 2**32
-            out[:] = np.array([x, 7, 9], np.uint32).view(np.int32)
-        case "walk":
-            links = np.asarray(operands.inputs[0])
-            start = place = links.ctypes.data
-            for _ in range(shape.k + 1 + off):  # one before the clock starts
-                place = int(links[(place - start) // 4 :][:2].view(np.int64)[0])
-            out[:] = [(place - start) // 4, 7, 9]
-        case "stream":
-            chunks = np.asarray(operands.inputs[0]).view(np.uint32).reshape(-1, 8192)
-            out.view(np.uint32)[: len(chunks)] = (shape.k + off) * chunks.sum(axis=1, dtype=np.uint64)
-        case "vector_add_in_place":
-            operands.output[...] += operands.inputs[0] * (1 + off)
-
-
-PROBES = [
-    kernel
-    for kernel in registry.kernels()
-    if not kernel.problem.operation.swept and kernel.problem.op != "gemm_epilogue"  # in test_epilogue
-]
-
-
-@pytest.mark.parametrize("kernel", PROBES, ids=lambda kernel: kernel.id)
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # NumPy adds the gate's infinities, too
-def test_a_probe_that_does_a_step_too_many_is_found(kernel: registry.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
-    session = SimpleNamespace(sync=lambda: None)
-
-    def verdicts(off: int) -> list[bool]:
-        gate = Gates().of(kernel.problem.op)
-        return [one.verdict.passed for one in gate.cases(session, kernel, lambda given: probed(given, off), [1])]
-
-    assert len(verdicts(0)) >= 3 and all(verdicts(0))
-    assert not all(verdicts(1))
-
-
-CEILINGS = [kernel for kernel in registry.kernels("ceilings") if kernel.problem.op == "ceiling_flops"]
-
-
-def trace(kernel: registry.Kernel, a: float, b: float, iterations: int) -> float | None:
-    """What the kernel's loop writes, by the same recipe; None where it writes nothing."""
-    if kernel.code.entry == "wgmma_loop":
-        return ceilings.wgmma_sum(iterations, a, b)
-    if kernel.code.entry == "mma_loop":
-        return ceilings.mma_sum(iterations, a, b)
-    if a * b < 0 and abs(a) < 2:
-        return None
-    if kernel.code.entry == "ffma_loop":
-        return float(ceilings.shears(a, b, 32 * iterations, 8, 128)[5])
-    return float("inf") if abs(a * b) > 1e38 else float(ceilings.outer_sums(a, b, 8, 16, 128)[5])
-
-
-@pytest.mark.parametrize("kernel", CEILINGS, ids=lambda kernel: kernel.id)
-def test_a_ceilings_loop_is_judged_by_its_own_recipe(kernel: registry.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
-
-    def failures(factor: float, more: int = 0) -> list[str]:
-        def launch(operands: Operands) -> None:
-            value = trace(kernel, operands.alpha, operands.beta, operands.iterations + more)
-            if value is not None:
-                operands.output[0] = factor * value
-
-        session = SimpleNamespace(sync=lambda: None)
-        judged = list(Gates().of("ceiling_flops").cases(session, kernel, launch, [1]))
-        assert len(judged) >= 4
-        return [one.verdict.message for one in judged if not one.verdict.passed]
-
-    assert failures(1.0) == []
-    assert failures(1.01)
-    if kernel.code.entry in ("ffma_loop", "wgmma_loop", "mma_loop"):
-        assert failures(1.0, more=1), "an iteration too many"
-
-
-def test_memory_for_a_check_is_counted() -> None:
-    shape, problem = Shape(2048, 512, 256), Problem()
-    reference = 2 * 8 * shape.m * shape.n
-    assert operation("gemm").check_bytes(problem, shape) > reference
-    assert operation("ceiling_flops").check_bytes(Problem("ceiling_flops"), Shape(1, 1, 1)) == 0
-    assert operation("reduce").check_bytes(Problem("reduce"), Shape(1, 1000, 1)) == DTYPES["fp32"] * 1001

@@ -168,32 +168,6 @@ def test_products_are_timed_in_rounds_and_their_scatter_is_the_interval(measure,
     assert library["ratio"] == 1 and library["split_us"] is library["kernel_low_us"] is library["share_high"] is None
 
 
-def test_a_round_repeats_what_is_short_and_times_what_is_long_once(measure, clock):
-    # Of 1 ms one launch is left out and five are counted; of 8 ms two. 110 ms are not timed again as a whole.
-    clock(*[9, *[1] * 5, *[9, 8, 8], 30, 110, 24] * 2)
-    (row, library) = measure("products", [ROWS], {"rounds": 2, "most": 2}, ns=[16], sampled=4)
-    assert (row["total_us"], row["samples"], library["total_us"]) == (140e3, 2, 24e3)
-
-
-def test_a_size_takes_more_rounds_while_they_are_quick(measure, clock):
-    clock(*[24] * 6 * 9)
-    settings = {"rounds": 2, "most": 7}
-    assert {row["rounds"] for row in measure("products", [ROWS], settings, ns=[16], sampled=4)} == {7}
-    clock(*[24] * 6 * 9)
-    (row, _) = measure("products", [ROWS], {**settings, "seconds": 1e-9}, ns=[16], sampled=4)
-    assert row["rounds"] == 2
-
-
-def test_hard_operands_show_what_one_scale_a_matrix_costs(measure):
-    rows = measure("accuracy", [FUSED, ROWS], n=24, phis=[0, 4], laws=["complementary"], ks=[64, 1024], narrow=8)
-    found = {(row["kernel"], row["law"], row["phi"], row["k"]): row for row in rows}
-    assert len(found) == 5 * 3
-    assert found[FUSED, "spread", 4, 24]["err_scaled"] > 1e4 * found[FUSED, "spread", 0, 24]["err_scaled"]
-    assert found["cublas.gemm", "spread", 4, 24]["err_scaled"] < 24
-    assert found[FUSED, "complementary", None, 24]["err_fro"] > 0.5
-    assert all(row["refused"] is None for row in rows)
-
-
 def test_a_scheme_that_refuses_operands_says_why(measure):
     (row,) = (
         row

@@ -49,16 +49,6 @@ def test_the_double_double_product(operands, block_bytes: int) -> None:
     assert np.allclose(exact.minus_double_double(c, hi, lo), reference.minus(c), rtol=1e-10, atol=0)
 
 
-@given(st.floats(-1e100, 1e100), st.floats(-1e100, 1e100))
-def test_error_free_transformations(x: float, y: float) -> None:
-    a, b = np.array([x]), np.array([y])
-    s, e = exact.two_sum(a, b)
-    assert Fraction(s[0]) + Fraction(e[0]) == Fraction(x) + Fraction(y)
-    if x == 0 or y == 0 or abs(x * y) > 1e-250:
-        p, e = exact.two_product(a, b)
-        assert Fraction(p[0]) + Fraction(e[0]) == Fraction(x) * Fraction(y)
-
-
 def test_overflow_and_special_values_of_the_exact_product() -> None:
     huge = np.full((1, 1), 1e200)
     assert np.isinf(exact.product(huge, -huge).nearest()) and exact.product(huge, -huge).nearest() < 0
@@ -80,6 +70,7 @@ def test_measures() -> None:
     assert exact.frobenius(difference, reference) * 2.0**50 == pytest.approx(1 / math.sqrt(21))
     assert exact.articles(c, reference) * 2.0**50 == pytest.approx(1 / math.sqrt(21))
     assert exact.articles(c, reference, "max") == 2.0**-52
+    assert exact.scaled(np.array([[5e-324, 0.0]]), np.zeros((1, 2))) == math.inf and exact.scaled(c - c, c - c) == 0
     with pytest.raises(UserError, match="'frobenius' or 'max'"):
         exact.articles(c, reference, "mean")
 
@@ -96,23 +87,6 @@ def test_nothing_that_is_not_finite_passes(bad: float) -> None:
     assert exact.frobenius(difference, reference) == math.inf
     assert exact.articles(c, reference) == math.inf
     assert exact.articles(c, reference, "max") == math.inf
-
-
-def test_where_nothing_may_differ() -> None:
-    zero = np.zeros((1, 2))
-    assert exact.scaled(zero, zero) == exact.frobenius(zero, zero) == 0.0
-    assert exact.scaled(np.array([[5e-324, 0.0]]), zero) == math.inf
-    assert exact.frobenius(np.array([[1e-3, 0.0]]), zero) == math.inf
-    assert exact.scaled(np.zeros((0, 2)), np.zeros((0, 2))) == 0.0
-
-
-@pytest.mark.parametrize("name", inputs.INPUTS)
-@pytest.mark.parametrize("shape", [(3, 4, 9), (1, 1, 1), (2, 3, 0)])
-def test_inputs_have_their_shape_and_come_again(name: str, shape: tuple[int, int, int]) -> None:
-    m, n, k = shape
-    first, second = (inputs.INPUTS[name](np.random.default_rng(1), m, n, k) for _ in "12")
-    assert first[0].shape == (m, k) and first[1].shape == (k, n)
-    assert all(np.isfinite(x).all() and (x == y).all() for x, y in zip(first, second, strict=True))
 
 
 def test_inputs_are_what_they_say() -> None:

@@ -10,14 +10,12 @@ import pytest
 from gemmrepro import experiments, registry
 from gemmrepro.core.files import csv_text
 from gemmrepro.experiments.results import Results, load
-from gemmrepro.figures import declared, style
+from gemmrepro.figures import style
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.evidence import Evidence
 from gemmrepro.judge.experiments import point_values
 from gemmrepro.measure import rows as measured
-from gemmrepro.registry import ladders
-from gemmrepro.registry.ladders import is_tuned, steps
 
 CLAIMS = claims.load(("ozaki",))
 
@@ -102,30 +100,6 @@ def test_each_value_is_held_against_its_own_row(results):
     assert entry["verdict"] == "partly" and "4 of 5 points" in entry["explanation"]
 
 
-def test_times_are_told_in_one_unit_and_judged_on_their_own_gpu_alone(results):
-    entry = judge("ozaki.fast.bf16.kernel_time", results)
-    assert entry["verdict"] == "not reproduced" and entry["way"] == "share"
-    assert "323,100 (published 323,100" in entry["explanation"]
-
-
-def test_kernels_of_several_launches_are_steps_of_their_own():
-    timed = [kernel for kernel in registry.kernels("ozaki") if kernel.run.steps and kernel.timing.timed]
-    assert steps("ozaki") == timed and not any(map(is_tuned, timed))
-    before = ladders.before(registry.kernel("ozaki.fused_bf16_d5"))
-    assert before is not None and before.id == "ozaki.fused_bf16_d9"
-    assert ladders.before(registry.kernel("ozaki.naive_fp16")) is None
-
-
-def test_the_frontier_joins_the_cuts_of_fast_mode(results):
-    _, lines = experiments.figures("ozaki")["frontier"]
-    drawn = declared.draw("ozaki", lines, results["products"])
-    shown = {name for row in drawn.table for name in row}
-    assert "bf16, d = 9 to 5" in shown and "cuBLAS, FP64" not in shown
-    (axes,) = drawn.paint(style.WIDE).axes
-    assert axes.get_xscale() == "log" and len(axes.lines[0].get_xdata()) == 5
-    assert len(drawn.rows) == 5  # the cuts at 16384; no other row has a ratio
-
-
 def test_slopes_and_gains_are_quotients_of_two_published_rows(results):
     """The article's own rows reproduce them; a fifth more of one of two leaves a gain a gain."""
     for name in ("slope.d7", "slope.d6", "slope.d5", "fast_mode.d8", "fast_mode.d5", "bf16_over_e4m3.n2048"):
@@ -136,22 +110,6 @@ def test_slopes_and_gains_are_quotients_of_two_published_rows(results):
     rows.loc[rows["kernel"] == "ozaki.fused_bf16_d6", "err_article"] *= 1.3
     assert judge("ozaki.slope.d6", results)["verdict"] == judge("ozaki.slope.d5", results)["verdict"] == "partly"
     assert judge("ozaki.slope.d7", results)["verdict"] == "reproduced"
-
-
-def test_hard_operands_are_drawn_law_by_law_with_a_dot_a_scheme(tmp_path):
-    _, dots = experiments.figures("ozaki")["hard"]
-    rows = [
-        {"kernel": kernel, "toolkit": "library" if kernel.startswith("cublas") else "cuda13", "law": law}
-        | {"err_scaled": 10.0 ** (3 * place + number)}
-        for place, law in enumerate(dots.panels)
-        for number, kernel in enumerate(("cublas.gemm", "ozaki.rows_bf16_d9", "crt.fused"))
-    ]
-    write(tmp_path, "accuracy", rows)
-    drawn = declared.draw("ozaki", dots, load(tmp_path, "ozaki")["accuracy"])
-    said = [[text.get_text() for text in axes.texts] for axes in drawn.paint(style.WIDE).axes]
-    assert [len(list(filter(None, texts))) for texts in said] == [3] * len(dots.panels)
-    assert len(set(drawn.rows)) == len(rows) and len(drawn.table) == len(rows)
-    assert drawn.table[-1]["kernel"] == "15 moduli" and drawn.table[-1][dots.x_label] == 1e11
 
 
 def test_ticks_beyond_millions_are_powers():

@@ -129,8 +129,6 @@ def test_the_headers_as_they_are_pass(kernel_id, unchanged) -> None:
 # Places and shapes of the bugs that only a GPU shows
 
 HOPPER = [kernel for kernel in registry.kernels("hopper") if kernel.compute.op == "gemm"]
-ONE_TILE = [part for kernel in HOPPER for part in kernel.parts if {"bm", "bn"} <= set(part.params)]
-"""Those with the same tile at every size, and every variant of those that choose one."""
 
 
 @pytest.mark.parametrize("name", PLANTS)
@@ -143,23 +141,6 @@ def test_a_plant_finds_its_place(name):
         shapes is not None and kernel.compute.op == "gemm"
     ):  # an operation on vectors is tried on its own shapes and others
         assert shapes <= {case.shape for case in gemm_cases.gemm_cases(registry.kernel(kernel.id), [1])}
-
-
-@pytest.mark.parametrize("kernel", ONE_TILE, ids=lambda kernel: f"{kernel.id}-{kernel.code.entry}")
-def test_blocks_that_stay_take_more_than_one_tile(kernel):
-    """On one of the gate's shapes there are more tiles than blocks, and their number is no multiple of the blocks'."""
-    box = kernel.params.get("cluster", 1)
-    rows, columns = kernel.params["bm"] * box, kernel.params["bn"]
-
-    def turns(shape):
-        tiles = math.ceil(shape.m / rows) * math.ceil(shape.n / columns)
-        return tiles / math.prod(kernel.launch(shape).grid) * box
-
-    tried = {case.shape: turns(case.shape) for case in gemm_cases.gemm_cases(kernel, [1])}
-    if "group" in kernel.params:
-        assert any(turns > 1 and turns % 1 for turns in tried.values())
-    else:
-        assert set(tried.values()) == {1}, "a block a tile"
 
 
 @pytest.mark.parametrize("sms", [4, 6, 8, 16, 17, 18, 114, 132])

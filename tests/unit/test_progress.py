@@ -40,12 +40,6 @@ def test_a_log_gets_whole_lines(at_once, capsys):
     assert all(re.fullmatch(rf"sweep: \d/5 points, {LEFT}", line) for line in lines if "points" in line)
 
 
-def test_a_log_gets_no_line_before_its_time_but_one_at_the_end(capsys):
-    measure()
-    progressed = [line for line in capsys.readouterr().err.splitlines() if "points" in line]
-    assert len(progressed) == 1 and progressed[0].startswith("sweep: 5/5")
-
-
 def test_the_rest_lasts_as_long_a_piece_as_what_was_finished_since_the_start(at_once, monkeypatch, capsys):
     now = [1000.0]
     monkeypatch.setattr("tqdm.std.time", lambda: now[0])

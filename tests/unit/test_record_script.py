@@ -12,6 +12,7 @@ import pytest
 from support import ROOT
 from synthetic import World
 
+from gemmrepro import __main__ as command
 from gemmrepro import registry
 from gemmrepro.build.record import read_build
 from gemmrepro.errors import UserError
@@ -22,6 +23,10 @@ from gemmrepro.measure.recording import FILES
 from gemmrepro.recordings import record as script
 
 GPU = {"name": "NVIDIA H200", "driver": "580", "slug": "h200"}
+
+
+def judged_of(words: tuple[str, ...]) -> list[str]:
+    return [*words[words.index("--kernels") + 1 :]] if "--kernels" in words else []
 
 
 class Stages:
@@ -37,8 +42,8 @@ class Stages:
             return code
         out = Path(given.get("--out") or given["--out-dir"])
         out.mkdir(parents=True, exist_ok=True)
-        if module == "gates.numeric":
-            for name in [word.removeprefix("--kernel=") for word in arguments if word.startswith("--kernel=")]:
+        if module == "judge-numbers":
+            for name in judged_of(arguments):
                 kernel = registry.kernel(name)
                 toolkits = {
                     toolkit: {
@@ -52,17 +57,17 @@ class Stages:
                 verdict = {"kernel": name, "gpu": GPU["name"], "driver": GPU["driver"], "toolkits": toolkits}
                 (out / f"{name}.json").write_text(json.dumps(verdict))
         alone = "--regimes" in arguments
-        for name in FILES if module == "measure.sweep" and not alone else ():
+        for name in FILES if module == "sweep" and not alone else ():
             (out / name).write_text("rows")
         for name in regime_files.FILES if alone else ():
             (out / name).write_text(f"take with {given['--journal']}")
-        for name in given["--name"].split(",") if module == "experiments.run" else ():
+        for name in given["--name"].split(",") if module == "experiments" else ():
             (out / f"{name}.csv").write_text("rows")
             (out / f"{name}.json").write_text(self.about)
         return 0
 
     def judged(self, call: int) -> list[str]:
-        return [word.removeprefix("--kernel=") for word in self.calls[call][1] if word.startswith("--kernel=")]
+        return judged_of(self.calls[call][1])
 
     def named(self) -> list[str]:
         return [module for module, *_ in self.calls]
@@ -84,8 +89,7 @@ def record(monkeypatch, tmp_path):
 
     def run(*arguments: str) -> int:
         stages.calls.clear()
-        monkeypatch.setattr(sys, "argv", ["record", f"--build={world.build}", *folders, *arguments])
-        return script.main()
+        return command.run(["record", f"--build={world.build}", *folders, *arguments])
 
     run.stages, run.out, run.work, run.patch = stages, tmp_path / "out" / "h200", tmp_path / "work", monkeypatch
     return run
@@ -93,7 +97,7 @@ def record(monkeypatch, tmp_path):
 
 def test_experiments_are_filed_without_times_and_guests_are_judged_with_the_family(record):
     assert record("--families", "ozaki", "--toolkits", "cuda13", "--no-sweep", "--jobs", "1") == 0
-    assert record.stages.named() == ["gates.numeric", "experiments.run"], "one process judges them all"
+    assert record.stages.named() == ["judge-numbers", "experiments"], "one process judges them all"
     judged = record.stages.judged(0)
     assert judged[: len(registry.kernels("ozaki"))] == [kernel.id for kernel in registry.kernels("ozaki")]
     assert {"crt.fused_14", "crt.fused", "crt.fused_16", "crt.accurate"} <= set(judged)
@@ -121,24 +125,6 @@ def test_settings_of_a_file_lie_over_those_of_a_recording(record, tmp_path):
     assert counters["crt"] == counters["cutile"] == counters["ladder"] == [4096] and counters["memory"] == []
 
 
-def test_what_was_judged_on_this_machine_is_not_judged_again(record):
-    times = "--jobs 3 --experiments none --no-counters --rounds 3 --seconds 0.1 --caches warm".split()
-    assert record("--families", "crt", "--toolkits", "cuda13", *times, "--sizes", "crt=4096,8192") == 0
-    assert record.stages.named() == ["gates.numeric", "measure.sweep"]
-    assert record.stages.calls[0][2]["--processes"] == "3"
-    assert sorted(record.stages.judged(0)) == sorted(kernel.id for kernel in registry.kernels("crt"))
-    sweep = json.loads((record.work / "config.crt.json").read_text())["sweep"]
-    assert sweep["sizes"]["crt"] == [4096, 8192] and sweep["caches"] == ["warm"] and sweep["counters"] == {}
-    (record.work / "gates/numeric/crt.accurate.json").unlink()
-    filed = json.loads((record.out / "crt/gates.json").read_text())
-    del filed["crt.accurate"]
-    (record.out / "crt/gates.json").write_text(json.dumps(filed))
-    assert record("--families", "crt,ozaki", "--toolkits", "cuda13", *times) == 0
-    assert record.stages.judged(0) == ["crt.accurate"]
-    assert record.stages.named() == ["gates.numeric", "measure.sweep", "gates.numeric", "measure.sweep"]
-    assert not set(record.stages.judged(2)) & {kernel.id for kernel in registry.kernels("crt")}
-
-
 @pytest.mark.parametrize(
     ("status", "driver", "again"),
     [("passed", "580", 0), ("failed", "580", 0), ("not run", "580", 1), ("passed", "600", None)],
@@ -153,7 +139,7 @@ def test_a_filed_verdict_on_these_binaries_and_this_machine_stands(record, monke
     shutil.rmtree(record.work)
     monkeypatch.setattr(device, "described", lambda: {**GPU, "driver": driver})
     assert record(*asked) == 0
-    judged = record.stages.judged(0) if "gates.numeric" in record.stages.named() else []
+    judged = record.stages.judged(0) if "judge-numbers" in record.stages.named() else []
     assert judged == ["crt.fused"][:again] if again is not None else len(judged) == len(registry.kernels("crt"))
     assert again or driver != "580" or json.loads((record.out / "crt/gates.json").read_text()) == filed
 
@@ -166,12 +152,12 @@ def test_synthetic_rows_are_not_filed(record):
 
 
 def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record):
-    record.stages.ends = {"measure.sweep": 75}
+    record.stages.ends = {"sweep": 75}
     assert record("--families", "crt", "--toolkits", "cuda13", "--budget", "5") == 75
     assert not record.out.exists()
     record.stages.ends = {}
     assert record("--families", "crt", "--toolkits", "cuda13") == 0
-    assert record.stages.named() == ["measure.sweep", "experiments.run"]
+    assert record.stages.named() == ["sweep", "experiments"]
 
 
 def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys):
@@ -185,7 +171,7 @@ def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys)
         (("--toolkits", "cuda13"), ["cuda13"], ["warm"]),
     ):
         assert record(*asked, *stated) == 0
-        (given,) = [given for module, _, given in record.stages.calls if module == "measure.sweep"]
+        (given,) = [given for module, _, given in record.stages.calls if module == "sweep"]
         sweep = json.loads(Path(given["--config"]).read_text())["sweep"]
         assert (sweep["toolkits"], sweep["caches"]) == (toolkits, caches)
         told = capsys.readouterr().err
@@ -222,7 +208,7 @@ def test_each_recording_of_the_regimes_is_a_take_of_its_own(record, tmp_path):
         folder = tmp_path / "out" / "h200" / "crt" / regime_files.FOLDER / take
         assert {path.name for path in folder.iterdir()} == set(regime_files.FILES)
         assert (folder / regime_files.SUMMARY).read_text().endswith(f"regimes/crt/{take}")
-    assert record.stages.named() == ["measure.sweep"] and record.stages.calls[0][1][-1] == "--regimes"
+    assert record.stages.named() == ["sweep"] and record.stages.calls[0][1][-1] == "--regimes"
     # A family without sizes in the regimes has no take.
     (tmp_path / "without.yaml").write_text("regimes: {sizes: {ozaki: []}}")
     config = f"--config={tmp_path / 'without.yaml'}"

@@ -32,7 +32,6 @@ from gemmrepro.measure.columns import (
 from gemmrepro.measure.recording import (
     COUNTERS,
     FILES,
-    MANIFEST,
     RUN,
     SAMPLES,
     SUMMARY,
@@ -44,7 +43,7 @@ from gemmrepro.measure.rows import load
 from gemmrepro.recordings import sweeps
 from gemmrepro.recordings.bring import bring_sweep
 from gemmrepro.recordings.limits import Ceilings, check_gates, check_limits, limit
-from gemmrepro.recordings.sweeps import ceilings_of, read_samples, read_summary, read_whole
+from gemmrepro.recordings.sweeps import ceilings_of, read_samples, read_whole
 
 KERNEL, LIBRARY = pair()
 
@@ -120,21 +119,6 @@ def test_a_family_that_was_not_recorded_has_no_rows_and_another_gpu_is_refused(f
             bring(folder, family, "other")
 
 
-TIMED = sorted(path.parent for path in (ROOT / "reports" / "recorded").glob("*/*/run.json"))
-
-
-@pytest.mark.parametrize("folder", TIMED, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_the_committed_recordings_pass_every_check(folder, tmp_path):
-    """With the keys of their own binaries their rows are current."""
-    rows = read_summary(folder)
-    for row in rows:
-        if row["toolkit"] != "library":
-            write_build(tmp_path, row["kernel"], row["toolkit"], row["build_key"])
-    found = read_whole(folder.name, folder, tmp_path)
-    assert (folder / MANIFEST).is_file()
-    assert sum(row["status"] == "current" for row in found.rows) == len(rows) > 0
-
-
 CELLS = ["", "0", "-1", "256", "0256", "256.5", "1_75.5", " 175.5 ", "\u0661\u0667\u0665", "1e-7", "1e999"]
 CELLS += ["nan", "inf", "text", "ladder.naive", "sm_90a", "cuda13", "warm"]
 
@@ -155,22 +139,15 @@ def test_the_quick_check_of_cells_and_the_schema_of_a_row_agree(table, cells):
     [
         (0, {"median_us": 139.9, "ci_low_us": 139, "ci_high_us": 140.5}, r"ci_low|median_us .*its samples give 1[34]"),
         (0, {"tflops": 0.4}, r"tflops of ladder\.naive .*is 0\.4, and the work in .* µs gives 0\.2"),
-        (0, {"gbps": 5.6e9}, r"gbps .*and the work in .* gives 5\.6"),
         (0, {"samples": 35}, r"samples .*is 35, and its samples give 36"),
-        (0, {"rounds": 1}, r"rounds .*is 1, and its samples give 3"),
         (0, {"ratio_ci_low": 0.01}, r"ratio_ci_low .*is 0\.01, and its samples give 0\.04"),
-        (0, {"baseline_median_us": 12.6}, r"baseline_median_us .*12\.6, and its samples give 6\.3"),
         (0, {"baseline": "", "ratio": ""}, "has none of its samples' baseline"),
         (1, {"baseline": "cublas.sgemm", "ratio_ci_low": ""}, "ratio_ci_low .*is empty, and its samples give"),
         (0, {"build_key": "bbbb"}, "its build key is bbbb, and that of its samples aaaa"),
-        (0, {"cache": "cold"}, "has no samples"),
         (0, {"family": "ada"}, "a row of family ada"),
         (1, {"clock_mhz": 1990}, "exceeds the limit of the GPU's clock: 1990 MHz above 1980 .run.json"),
         (0, {"power_w": "1_75.5"}, "power_w: '1_75.5' is not of type 'number'"),
-        (0, {"m": "\uff12\uff15\uff16"}, "m: '.*' is not of type 'integer'"),
         (0, {"throttle": "<script>"}, "throttle: '<script>' does not match"),
-        (0, {"dtype": "fp33"}, "dtype: 'fp33' is not one of"),
-        (1, {"build_key": "cuBLAS \u200b13"}, "build_key: .* does not match"),
         (1, {"arch": "sm_100a"}, "does not run on compute capability 9.0"),
     ],
 )
@@ -190,7 +167,6 @@ def test_a_row_that_does_not_follow_is_refused(folder, line, change, complaint):
         (lambda lines: [*lines, lines[1]], "line 4 of the recording .* it repeats ladder.naive"),
         (lambda lines: [*lines, lines[1].replace(",256,", ",0256,", 1)], "line 4 .*: '0256' is not of type 'integer'"),
         (lambda lines: [f"{lines[0]},more", *(f"{line},1" for line in lines[1:])], "does not begin with the columns"),
-        (lambda lines: [*lines[:2], "\udcff" + lines[2]], "is corrupt .*can't decode byte 0xff"),
     ],
 )
 def test_a_table_of_other_rows_or_columns_is_refused(folder, change, complaint):
@@ -198,16 +174,6 @@ def test_a_table_of_other_rows_or_columns_is_refused(folder, change, complaint):
     path.write_text("\n".join([*change(path.read_text().splitlines()), ""]), errors="surrogateescape")
     with pytest.raises(UserError, match=complaint):
         read(folder)
-
-
-def test_the_order_of_rows_and_the_run_key_of_another_launch_are_no_faults(folder):
-    """Rows are found by their point; what was launched otherwise is stale."""
-    path = folder / SUMMARY
-    head, *lines = path.read_text().splitlines()
-    path.write_text("\n".join([head, *lines[::-1], ""]))
-    assert [row["status"] for row in read(folder).rows] == ["current", "current"]
-    reword(folder, 1, run_key="0123456789abcdef")
-    assert [row["status"] for row in read(folder).rows] == ["current", "stale"]
 
 
 def test_rows_that_are_no_declared_kernels_are_stale(folder):
@@ -224,16 +190,10 @@ def test_rows_that_are_no_declared_kernels_are_stale(folder):
         (lambda s: s.assign(time_us=np.nan), "samples have no time_us|not positive and finite"),
         (lambda s: s.assign(time_us=-s["time_us"]), "not positive and finite"),
         (lambda s: s.assign(baseline_us=np.where(s["index"] == 3, np.nan, s["baseline_us"])), "have no partner"),
-        (lambda s: s.assign(baseline_us=np.inf), "a baseline's time is not positive"),
         (lambda s: s.assign(time_us=s["time_us"].astype(str)), "time_us holds"),
-        (lambda s: s.assign(baseline_us=s["baseline_us"].astype(str)), "baseline_us holds"),
-        (lambda s: s[s["index"] != 5], "not counted from 0"),
         (lambda s: pd.concat([s, s.tail(1)]), "not counted from 0"),
         (lambda s: pd.concat([s, s.head(12)]), "in several places"),
         (lambda s: s[s["round"] != 1], "line 2 .* and its samples give"),
-        (lambda s: s.iloc[::-1], "not in order"),
-        (lambda s: s.drop(columns="index"), "has the columns"),
-        (lambda s: s.assign(build_key="x"), "that of its samples x"),
     ],
 )
 def test_samples_that_are_none_are_refused(folder, edit, complaint):
@@ -256,10 +216,8 @@ def test_a_file_that_would_fill_the_memory_is_not_unfolded(folder, monkeypatch):
     ("change", "complaint"),
     [
         ({"value": -1}, "finite and not negative"),
-        ({"unit": "Kbyte"}, "in 'Kbyte' instead of 'byte'"),
         ({"metric": "dram__bytes"}, "there is no counter dram__bytes"),
         ({"metric": "lts__t_sector_hit_rate.pct", "unit": "%", "value": 80}, "it repeats lts__"),
-        ({"toolkit": "library"}, "never of libraries"),
     ],
 )
 def test_counters_that_cannot_be_are_refused(folder, change, complaint):
@@ -267,13 +225,6 @@ def test_counters_that_cannot_be_are_refused(folder, change, complaint):
     one = {"dram__bytes.sum": COUNTERS_OF["dram__bytes.sum"] | change}
     write(folder, [KERNEL, LIBRARY], (COUNTERS_OF | one).values())
     with pytest.raises(UserError, match=complaint):
-        read(folder)
-
-
-def test_counters_and_times_are_of_one_binary(folder):
-    """Counters of today's binary beside times of another one, which are stale."""
-    write(folder, [replace(KERNEL, build_key="bbbb"), LIBRARY], COUNTERS_OF.values())
-    with pytest.raises(UserError, match="its build key is aaaa, and that of the times bbbb"):
         read(folder)
 
 
@@ -299,9 +250,7 @@ HONEST = [
     (RTX_4090, [ceiling(168, 2600)], {"ada.half": 314, "cutile.k_major_int8": 594, "ada.packed_4x": 166}),
     (run_of("NVIDIA GeForce RTX 3060", "8.6", 28, 2115), [], {"ada.half": 48, "cutile.k_major_int8": 92}),
     (run_of("NVIDIA A100-SXM4-80GB", "8.0", 108, 1410), [ceiling(290, 1410)], {"ada.half": 281, "cute.base": 270}),
-    (run_of("NVIDIA L40S", "8.9", 142, 2520), [ceiling(330, 2400)], {"ada.packed_4x": 330, "ada.half": 335}),
     (run_of("NVIDIA B200", "10.0", 148, 1965), [ceiling(900, 1965)], {"cutile.matmul_fp16": 1483}),
-    (run_of("NVIDIA GeForce RTX 4070", "8.9", 46, 2900), [], {"ada.half": 125, "cutile.k_major_int8": 250}),
     (run_of("NVIDIA H200", "9.0", 132, 1980), [ceiling(616, 1890)], {"hopper.wgmma": 700, "ladder.warptile": 40}),
 ]
 """Cards by run.json, what their mma.sync ceiling measured, and rates that they reach at nine tenths of their peak."""
@@ -342,8 +291,6 @@ def test_a_limit_is_of_operands_and_sums_and_says_where_it_comes_from():
         ("NVIDIA H200", "9.0", "ceilings.wgmma", True),
         ("NVIDIA H200", "9.0", "ceilings.mma_f16", False),
         ("NVIDIA B200", "10.0", "ceilings.mma_f16", False),
-        ("NVIDIA GeForce RTX 5090", "12.0", "ceilings.mma_f16", True),
-        ("Card X", "13.0", "ceilings.mma_f16", False),
         ("NVIDIA B200", "10.0", "ceilings.ffma", True),
     ],
 )
@@ -354,20 +301,12 @@ def test_a_ceiling_bounds_where_no_instruction_of_the_card_is_wider(name, capabi
     assert not Ceilings.of([ceiling(100, "", kernel)], run).rates, "without a clock it cannot be carried over"
 
 
-def test_a_scheme_is_no_faster_than_the_narrow_products_that_it_is_made_of():
-    gpu = run_of("NVIDIA H200", "9.0", 132, 1980)["gpu"]
-    for kernel in ("sgemm.tf32", "crt.fused_14", "ozaki.fused_bf16_d9"):
-        assert limit(registry.kernel(kernel), gpu, Ceilings()).tflops == pytest.approx(132 * 8192 * 1980 / 1e6)
-
-
 @pytest.mark.parametrize(
     ("capability", "arch", "runs"),
     [
         ("9.0", "sm_90a", True),
-        ("8.9", "sm_86", True),
         ("8.6", "sm_89", False),
         ("10.0", "sm_100a", True),
-        ("10.3", "sm_100", True),
         ("10.0", "sm_90", False),
         ("12.0", "sm_120f", True),
     ],
@@ -393,11 +332,7 @@ JUDGED = {"status": "passed", "build_key": "0" * 16, "gate_key": "1" * 16, "reas
         ({}, {"err_scaled_max": 2.7e6}, "passed with an error of 2.7e[+]06 and a bound of 11"),
         ({}, {"err_scaled_max": float("nan")}, "negative or not finite"),
         ({}, {"passed": False, "message": "wrong"}, "it says passed, and 1 of 1 cases failed"),
-        ({}, {"passed": "yes"}, "has 'yes' as its passed"),
-        ({}, {"message": "wrong"}, "passed, and its message is 'wrong'"),
-        ({}, {"extra": 1}, "has the fields"),
         ({"cases": []}, {}, "it says passed, and 0 of 0 cases failed"),
-        ({"status": "PASSED!"}, {}, "'PASSED!' is not one of"),
         ({"status": "failed"}, {}, "it says failed, and no case did"),
         ({"status": "not run"}, {}, "it says not run, and has 1 cases"),
     ],
@@ -448,13 +383,10 @@ CONFIG = RUN_JSON["config"]
             {"config": {**CONFIG, "sizes": {"ladder": [256, 512]}}},
             r"no row of ladder\.naive cuda13 fp32 512.* warm",
         ),
-        ({"config": {"rounds": 3}}, r"run\.json is corrupt: its config is no sweep section"),
         ({"synthetic": True}, r"run\.json is synthetic: its rows were made for tests; measure on a GPU"),
         ({"gpu": {**RUN_JSON["gpu"], "clock_max_mhz": 900}}, "exceeds the limit of the GPU's clock: 1980.* above 900"),
         ({"gpu": {}}, "gpu: 'name' is a required property"),
-        ({"toolkits": {"cuda13": "13\u202e"}}, "toolkits.cuda13: .* does not match"),
         ({"gpu": {**RUN_JSON["gpu"], "name": "<b>"}}, "gpu.name: '<b>' does not match"),
-        ({"baseline_kernels": {"a": "\u200b"}}, r"holds the character U\+200B, which does not show"),
     ],
 )
 def test_a_run_that_its_rows_do_not_follow_is_refused(folder, changes, complaint):

@@ -9,7 +9,6 @@ import pytest
 from support import ROOT
 from test_limits import data, said
 
-from gemmrepro import registry
 from gemmrepro.core.text import listed
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, FILES, IN_TURN, SUSTAINED
@@ -17,7 +16,7 @@ from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
 from gemmrepro.paper import exports
 from gemmrepro.paper.gpus import cards_sentence, machine_view
 from gemmrepro.paper.inputs import TEMPLATES, ShownRows
-from gemmrepro.paper.regimes import Accuracies, Recommendation, bounds_elements, in_class, recommendations, regime_lines
+from gemmrepro.paper.regimes import Accuracies, Recommendation, recommendations, regime_lines
 from gemmrepro.paper.text import NONE, anchor, number, regime_row_view, row_anchor
 from gemmrepro.recordings.regimes import TakeRows, agreement
 
@@ -102,27 +101,6 @@ def test_rows_of_the_regimes_have_places_on_the_pages_of_their_kernels(tmp_path)
     assert known("cutile", key.replace("tail_bf16", "pairs_int8").replace("bf16", "int8")) is None, "it has no page"
 
 
-def test_what_another_take_or_size_has_is_not_taken_for_its_own():
-    in_turn, regimes = measured()
-    rows = regimes["hopper"].summary
-    rows.loc[rows["kernel"] == "cublas.gemm", "median_us"] = 202.0
-    (line,) = lines(in_turn, regimes)
-    assert [(best.joules, best.library_joules) for best in line.leaders[SUSTAINED]] == [(0.14, None)]
-    in_turn["hopper"].summary[["m", "n", "k"]] = 8192
-    (line,) = lines(in_turn, regimes)
-    assert not line.leaders[IN_TURN] and line.leaders[BURST]
-
-
-def test_stale_rows_and_families_without_rows_have_no_line():
-    in_turn, regimes = measured()
-    stale = Regimes("hopper", regimes["hopper"].summary.assign(status="stale"))
-    for none in (stale, Regimes("hopper", pd.DataFrame(columns=REGIME_COLUMNS))):
-        (line,) = lines(in_turn, {"hopper": none})
-        assert not line.is_alone and line.kernels == 3, "all compete in turn"
-    in_turn["hopper"].summary["status"] = "stale"
-    assert lines(in_turn, {"hopper": stale}) == []
-
-
 def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: object) -> list[Recommendation]:
     """What is recommended of these rows and one of the library at each of their sizes."""
     table = [{**each, "m": each["n"], "k": each["n"]} for each in rows]
@@ -175,19 +153,6 @@ def test_other_types_of_products_or_sums_compete_only_with_like_errors(kernel, d
     own = row(kernel, SUSTAINED, 4.0, dtype=dtype, baseline=base, err_fro=error)
     found = sustained(own, base=base, dtype=dtype, err_fro=4.9e-6)
     assert [each.kernel for each in found] == [kernel] * competes
-
-
-def test_a_bound_for_every_element_is_a_contest_of_its_own() -> None:
-    bounded = {name: bounds_elements(registry.kernel(name)) for name in ("crt.shared", "crt.certified", "ladder.cut")}
-    assert bounded == {"crt.shared": False, "crt.certified": True, "ladder.cut": True}
-    assert not in_class(registry.kernel("crt.certified")) and in_class(registry.kernel("ladder.cut"))
-    types = {"dtype": "fp32", "baseline": "cublas.sgemm", "err_fro": 1e-7}
-    rows = [row(f"sgemm.{name}", SUSTAINED, ratio, **types) for name, ratio in (("remainders", 3.0), ("bf16_x6", 2.0))]
-    found = sustained(*rows, base="cublas.sgemm", dtype="fp32", err_fro=1e-6)
-    assert [(each.kernel, each.lines[0].is_bounded) for each in found] == [
-        ("sgemm.bf16_x6", True),
-        ("sgemm.remainders", False),
-    ]
 
 
 def take(card: str, **times: float) -> TakeRows:

@@ -51,24 +51,6 @@ def test_a_kernel_that_keeps_drifting_is_timed_and_marked():
     assert not block.ready and block.waited_s >= regimes.STEADY_MOST and block.chunks
 
 
-def test_a_long_launch_is_timed_in_chunks_of_one():
-    block = regimes.sustained(SyntheticGpu(), load(launch_us=400_000.0), seconds=0.3)
-    assert [chunk.launches for chunk in block.chunks] == [1] * regimes.LEAST_CHUNKS
-
-
-def test_a_graph_of_many_launches_counts_each_of_them():
-    block = regimes.burst(SyntheticGpu(), load(launch_us=5.0, launches=200))
-    assert {chunk.launches for chunk in block.chunks} == {200}
-    assert block.chunks[0].time_us == pytest.approx(5.0, rel=2e-2)
-
-
-def test_a_block_whose_calls_end_before_they_are_looked_at_has_a_reading(monkeypatch):
-    gpu = SyntheticGpu()
-    monkeypatch.setattr(gpu, "finished", lambda handle: bool(gpu.chunk(handle)))
-    block = regimes.sustained(gpu, load(), seconds=0.1)
-    assert len(block.chunks) >= regimes.LEAST_CHUNKS and len(block.readings) == 1
-
-
 def test_the_energy_of_a_launch_is_its_power_times_its_time_whatever_the_counter_steps_by():
     for counter in (0.02, 0.1):
         gpu = SyntheticGpu(counter=counter)
@@ -77,22 +59,6 @@ def test_the_energy_of_a_launch_is_its_power_times_its_time_whatever_the_counter
         taken = derived.Taken(block.ready, [chunk.time_us for chunk in block.chunks], block.readings)
         assert derived.counted_power(taken.readings) == pytest.approx(CAP, rel=0.01)
         assert derived.joules([taken]) == pytest.approx(CAP * 200e-6 * HIGHEST / CAPPED, rel=0.01)
-
-
-def test_without_enough_steps_of_the_counter_there_is_no_energy():
-    for counter in (None, 10.0):
-        gpu = SyntheticGpu(counter=counter)
-        block = regimes.sustained(gpu, load(), seconds=0.5)
-        assert derived.counted_power(block.readings) is None
-
-
-def test_a_burst_has_no_joules():
-    gpu = SyntheticGpu(counter=0.02)
-    block = regimes.burst(gpu, load(launch_us=50_000.0))
-    taken = derived.Taken(block.ready, [chunk.time_us for chunk in block.chunks], block.readings)
-    assert derived.counted_power(block.readings) is not None
-    assert derived.regime_cells(regimes.BURST, [taken], None)["joules"] is None
-    assert derived.regime_cells(regimes.SUSTAINED, [taken], None)["joules"] is not None
 
 
 def readings(seconds: float, temperature=lambda t: 50.0, every: float = 0.1, **sensors) -> list[Reading]:
@@ -152,22 +118,6 @@ def test_a_drift_of_a_sensor_is_a_drift(sensor, limit):
     most = getattr(regimes, limit)
     assert regimes.is_steady(chunks(least), of(0.5 * most))
     assert not regimes.is_steady(chunks(least), of(2.0 * most))
-
-
-def test_two_chunks_are_compared_where_the_span_holds_one():
-    apart = [Chunk(0.0, 1, 100.0), Chunk(50.0, 1, 100.0), Chunk(100.0, 1, 100 * (1 + 2 * regimes.STEADY_TIME))]
-    assert not regimes.is_steady(apart, [Reading(0.0)])
-    assert regimes.is_steady([*apart[:2], Chunk(100.0, 1, 100.0)], [Reading(0.0)])
-
-
-def test_one_slow_chunk_is_no_drift_of_the_times_and_one_reading_moves_the_mean_power():
-    least = max(regimes.STEADY_LEAST, regimes.STEADY_SPAN) + 1
-    still = readings(least, clock_mhz=1500.0, power_w=700.0)
-    times = chunks(least, every=0.01)
-    times[-1] = Chunk(times[-1].at_s, 10, 1e4)
-    assert regimes.is_steady(times, still), "times are compared by their medians"
-    still[-1] = Reading(still[-1].at_s, clock_mhz=1500.0, power_w=7000.0, temp_c=50.0)
-    assert not regimes.is_steady(chunks(least), still), "powers are compared by their means"
 
 
 def test_a_ratio_compares_the_blocks_of_one_pass():

@@ -24,6 +24,10 @@ def test_cells_have_the_types_of_their_columns(tmp_path: Path) -> None:
     read = read_table(table(tmp_path, HEADER, kernel="ladder.naive", ratio=""), Row)
     assert (read.kernel[0], read.n[0], str(read.n.dtype)) == ("ladder.naive", 1, "Int64")
     assert read.ratio.isna().all() and read.median_us.tolist() == [1.0]
+    kinds = {"text": "object", "integer": "Int64", "number": "float64"}
+    assert {column.name: str(read[column.name].dtype) for column in columns(Row)} == {
+        column.name: kinds[column.kind] for column in columns(Row)
+    }
 
 
 def test_a_file_that_is_not_there_has_no_rows(tmp_path: Path) -> None:

@@ -29,13 +29,10 @@ def said(verdict: rules.Verdict) -> str:
     ("measured", "words"),
     [
         (1.0049, "within half a percent of it"),
-        (0.9951, "within half a percent of it"),
         (1.006, "1% higher"),
         (0.9, "10% lower"),
-        (1.99, "99% higher"),
         (2.0, "2.0 times higher"),
         (0.5, "2.0 times lower"),
-        (0.51, "49% lower"),
         (0.2, "5.0 times lower"),
     ],
 )
@@ -48,19 +45,15 @@ def test_a_difference_in_words(measured, words):
     [
         (value(3), 3, 0, 2, "reproduced: exactly so"),
         (value(3, 2.9, 3), 3, 0, 2, "not reproduced: not exactly so"),
-        (value(4), 3, 0, 2, "not reproduced: not exactly so"),
         (value(1.1, 1.1, 1.1), 1.0, 0.1, 1, "reproduced: inside the tolerance of ±10%"),
         (value(1.2, 1.1, 1.3), 1.0, 0.1, 2, "reproduced: its interval reaches the tolerance of ±10%"),
         (value(1.2, 1.1, 1.3), 1.0, 0.1, 1, "undecided: its interval crosses the edge of the tolerance of ±10%"),
-        (value(1.2, 1.1, 1.3), 1.0, 0.1, 1.25, "undecided: its interval crosses the edge"),
         (value(1.0, 0.8, 1.2), 1.0, 0.1, 2, "partly: its interval is wider than the tolerance of ±10%, so it decides"),
-        (value(1.0, 0.8, 1.2), 1.0, 0.1, 1, "undecided: its interval crosses"),
         (value(1.0, 0.4, 1.2), 1.0, 0.1, 2, "undecided: its interval crosses"),
         (value(1.2, 1.15, 1.3), 1.0, 0.1, 1, "not reproduced: outside the tolerance of ±10%"),
         (value(2.0), 4.0, 0.1, 2, "partly: outside the tolerance of ±10%, but within a factor of 2"),
         (value(8.0), 4.0, 0.1, 2, "but within a factor of 2"),
         (value(8.1), 4.0, 0.1, 2, "not reproduced: outside the tolerance of ±10%, and off by more than 2 times"),
-        (value(0.0161), 0.0314, 0.1, 1.25, "not reproduced: outside"),
         (value(-1.0), -1.0, 0.1, 2, "reproduced: inside"),
     ],
 )
@@ -76,16 +69,12 @@ def test_a_value_against_its_published_one(one, published, tolerance, factor, sa
         (1.0, 1.04, 1.05, "undecided: the interval holds 1"),
         (0.97, 0.99, 1.05, "not reproduced: not above 1"),  # within the tolerance, but no gain
         (0.999, 1.001, 1.5, "not reproduced: the interval holds 1, and nothing in it is within a factor of 2"),
-        (0.99, 1.3, 1.5, "undecided: the interval holds 1"),
         (1.1, 1.2, 1.5, "not reproduced: outside the tolerance of ±10%, and less than 1/2 of the gain"),
         (1.26, 1.3, 1.5, "partly: outside the tolerance of ±10%, but above 1 as published and within a factor of 2"),
-        (2.9, 2.95, 1.5, "partly: outside"),
         (3.1, 3.2, 1.5, "not reproduced: outside the tolerance of ±10%, and off by more than 2 times"),
-        (0.94, 0.97, 0.95, "reproduced: inside the tolerance"),
         (0.98, 1.01, 0.95, "undecided: the interval holds 1, so it may be below 1 or not"),
         (1.01, 1.02, 0.95, "not reproduced: not below 1"),
         (0.4, 0.45, 0.7, "partly: outside the tolerance of ±10%, but below 1 as published"),
-        (0.0001, 0.0001, 0.0314, "not reproduced: outside the tolerance of ±10%, and off by more than 2 times"),
     ],
 )
 def test_a_gain_or_a_loss_lies_on_its_side_of_1(low, high, published, says):
@@ -98,26 +87,16 @@ def test_a_gain_or_a_loss_lies_on_its_side_of_1(low, high, published, says):
         (1.01, 1.2, {}, REPRODUCED),
         (1.0, 1.2, {}, UNDECIDED),
         (0.8, 1.0, {}, NOT),
-        (0.8, 0.9, {}, NOT),
         (1.6, 1.9, {"least": 1.5}, REPRODUCED),
         (1.5, 1.9, {"least": 1.5}, PARTLY),
-        (1.6, 2.0, {"least": 1.5, "most": 2.0}, REPRODUCED),
         (1.6, 2.1, {"least": 1.5, "most": 2.0}, PARTLY),
-        (1.1, 1.9, {"most": 2.0}, REPRODUCED),
         (1.0, 1.9, {"most": 2.0}, UNDECIDED),
-        (0.8, 1.0, {"most": 2.0}, NOT),
         (0.9, 1.5, {"least": 1.5}, NOT),
         (0.9, 1.6, {"least": 1.5}, UNDECIDED),
     ],
 )
 def test_a_gain(low, high, bounds, kind):
     assert rules.judge_faster(value((low + high) / 2, low, high), **bounds).kind == kind
-
-
-def test_a_slower_one_and_one_that_is_neither_are_told_apart():
-    assert rules.judge_faster(value(0.8, 0.7, 0.9)).reason == "it is the slower one"
-    assert rules.judge_faster(value(1.0, 0.9, 1.0)).reason == "it is the slower one"
-    assert rules.judge_faster(value(1.0, 0.9, 1.1)).reason == "the interval holds 1, so either may be the faster one"
 
 
 def test_an_order_names_the_pairs_that_break_it():
@@ -144,13 +123,11 @@ def counted(number: float, build: str) -> Value:
 @pytest.mark.parametrize(
     ("counts", "least", "most", "says"),
     [
-        ((4, 4), 4, None, "reproduced: the instruction X stands 4 times in each of 2 builds, where at least 4 should"),
         ((4, 6), 4, 6, "reproduced: the instruction X stands 4 to 6 times in each of 2 builds, where 4 to 6 should"),
         ((3, 6), 4, None, "not reproduced: at least 4 of the instruction X should stand in every build"),
         ((4, 7), 4, 6, "there are 7 (sm_1)"),
         ((0, 0), 0, 0, "reproduced: none of 2 builds has an instruction X, as it should be"),
         ((0, 1), 0, 0, "not reproduced: none of the instruction X should stand in every build; there are 1 (sm_1)"),
-        ((5,), 4, None, "reproduced: the instruction X stands 5 times in the build for sm_0"),
     ],
 )
 def test_counts_of_instructions(counts, least, most, says):
@@ -163,7 +140,6 @@ def test_counts_of_instructions(counts, least, most, says):
     [
         (2, {"least": 2}, "reproduced: at least 2, as stated"),
         (1.9, {"least": 2}, "not reproduced: not at least 2"),
-        (2, {"most": 2}, "reproduced: at most 2, as stated"),
         (2.1, {"least": 1, "most": 2}, "not reproduced: not at least 1 and at most 2"),
         (7, {"least": 7, "most": 7}, "reproduced: exactly 7, as stated"),
     ],
@@ -183,16 +159,12 @@ def point(middle: float, low: float, high: float, **more) -> PointValue:
     ("one", "bounds", "inside"),
     [
         (point(2, 1.9, 2.1), {"above": 1.9}, False),
-        (point(2, 1.9, 2.1), {"above": 1.8}, True),
-        (point(2, 1.9, 2.1), {"least": 1.9}, True),
         (point(2, 1.9, 2.1), {"least": 1.95}, False),
         (point(2, 1.9, 2.1), {"most": 2.1}, True),
-        (point(2, 1.9, 2.1), {"most": 2.05}, False),
         (point(2, 1.9, 2.1, published=2.0), {"near": 0.05}, True),
         (point(2, 1.9, 2.1, published=2.1), {"near": 0.05}, False),
         (point(2, 1.0, 4.0, published=2.0), {"factor": 2}, True),
         (point(2, 0.9, 4.0, published=2.0), {"factor": 2}, False),
-        (point(2, 1.0, 4.1, published=2.0), {"factor": 2}, False),
         (point(2, 1.9, 2.1, published=9.0, expected=2.0), {"near": 0.05}, True),
         (point(2, 1.9, 2.1, published=2.0, expected=9.0), {"near": 0.05}, False),
         (point(2, 2.0, 2.0, published=2.0), {"near": 0}, True),
@@ -208,7 +180,6 @@ def test_whether_a_point_lies_within_its_bounds(one, bounds, inside):
         ({"near": 0.05}, "within 5 % of the published value"),
         ({"near": 0}, "as published"),
         ({"factor": 2}, "within a factor of 2 of the published value"),
-        ({"above": 1, "most": 3}, "above 1 and at most 3"),
         ({"least": 2}, "at least 2"),
         ({}, ""),
     ],

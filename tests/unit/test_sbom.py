@@ -29,11 +29,6 @@ DIGESTS = {name: f"{name:x}" * 64 for name in range(1, 6)}
 
 
 class TestInventory:
-    def test_another_copyright_counts_by_what_it_refers_to(self) -> None:
-        text = "see /usr/share/common-licenses/GPL-2 and `/usr/share/common-licenses/LGPL-2.1'."
-        assert inventory.debian_licences(text) == ["GPL-2", "LGPL-2.1"]
-        assert inventory.debian_licences("Ask the author.") == []
-
     def test_unpacked_packages_are_listed_with_the_installed_ones(self, tmp_path: Path) -> None:
         copyright = tmp_path / "usr/share/doc/bash/copyright"
         copyright.parent.mkdir(parents=True)
@@ -69,8 +64,6 @@ class TestInventory:
     [
         ("GPL-2+", "GPL-2.0-or-later"),
         ("LGPL-2.1", "LGPL-2.1-only"),
-        ("GPL-3.0+", "GPL-3.0-or-later"),
-        ("Expat", "MIT"),
         ("BSD-3-clause", "BSD-3-Clause"),
         ("GPL-3+ with Bison exception", "GPL-3+ with Bison exception"),
         ("BSD License", "BSD License"),  # which of them?
@@ -107,11 +100,6 @@ class TestHashes:
         assert hashes.debian("bash", "1:5.2+b1", "amd64") == DIGESTS[2]
         assert hashes.debian("a-tool", "2024.1~x", "") == DIGESTS[3]
         assert hashes.python("typing_extensions", "4.1") == (DIGESTS[4], DIGESTS[5]), "the file is not known"
-
-    def test_a_file_that_the_images_lock_no_longer_allows_does_not_count(self, locks: Path) -> None:
-        lock = locks / "envs/requirements/small.txt"
-        lock.write_text(lock.read_text().replace(DIGESTS[1], DIGESTS[2]))
-        assert PackageHashes.of("small", locks).python("numpy", "2.4") == (DIGESTS[2], DIGESTS[3])
 
     def test_the_repositorys_locks_are_read(self) -> None:
         hashes = PackageHashes.of("cuda13")

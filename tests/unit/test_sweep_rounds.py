@@ -50,7 +50,7 @@ def test_every_round_with_something_left_runs_once_in_order_and_the_next_one_sta
     assert run(monkeypatch, processes, [(0, "a"), (0, "b"), (2, "a")]) == 0
     assert processes.log == ["start 0", "start 2", "tell 0 '\\n'", "tell 2 '\\n'"]
     assert "3 of 6 rounds of points are in the journal already" in "".join(capfd.readouterr())
-    assert processes.commands[0][:3] == [sys.executable, "-m", "gemmrepro.measure.sweep"]
+    assert processes.commands[0][:4] == [sys.executable, "-m", "gemmrepro", "sweep"]
     words = processes.commands[0]
     assert {words[words.index(f"--{name}") + 1] for name in FOLDERS} == set(FOLDERS)
     assert "--kernels" not in words and words[words.index("--free") + 1] == str(1 << 34)

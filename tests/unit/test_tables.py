@@ -87,13 +87,3 @@ def test_a_figure_of_names_writes_both_numbers_and_marks_stale_ones(monkeypatch)
     assert drawing.table[1]["published, V100"] == 3.0 and drawing.table[1]["measured"] is None
     texts = {text.get_text() for axes in drawing.paint(style.WIDE).axes for text in axes.texts}
     assert {"T4", "V100", "here", "2.00", "1.50"} <= texts
-
-
-def test_a_name_may_be_given_once(tmp_path):
-    path = tmp_path / "tables.py"
-    path.write_text(
-        "from gemmrepro.experiments import Table\n"
-        "TABLES = [Table('t', 'T', {}, lambda numbers: ()), Table('t', 'T', {}, lambda numbers: ())]\n"
-    )
-    with pytest.raises(UserError, match="declared twice"):
-        tables._declared(path)

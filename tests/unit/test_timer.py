@@ -218,33 +218,6 @@ def test_samples_wait_until_the_clock_has_ramped_up(monkeypatch):
     assert gpu.now < 400_000.0
 
 
-def test_a_steady_gpu_is_kept_busy_for_a_while_all_the_same(timer, gpu, monkeypatch):
-    marked(timer, gpu, monkeypatch)
-    timer.burst([gpu.launch("a", 100.0)], None, "warm", QUIET, (100.0, None), False)
-    busy = gpu.log[: gpu.log.index("mark")].count("a") * 100.0 * 1e-6
-    assert timing.SETTLE_SECONDS <= busy + 1e-9 and busy < timing.SETTLE_SECONDS + 0.021
-
-
-def test_a_gpu_that_never_gets_steady_is_measured_after_half_a_second(monkeypatch):
-    turns = iter(range(10**9))
-    gpu = Gpu(lambda now: 2.0 if next(turns) // 100 % 2 else 1.0)
-    timer = timer_on(gpu, monkeypatch)
-    marked(timer, gpu, monkeypatch)
-    timer.burst([gpu.launch("a", 100.0)], None, "warm", QUIET, (100.0, None), False)
-    launches = gpu.log[: gpu.log.index("mark")].count("a")
-    assert timing.SETTLE_CAP_SECONDS <= 1.5 * launches * 100.0 * 1e-6 + 0.01 < timing.SETTLE_CAP_SECONDS + 0.05
-
-
-def test_an_estimate_is_the_least_of_several_launches_and_long_ones_are_not_repeated(timer, gpu, monkeypatch):
-    assert timer.estimate(gpu.launch("a", 30.0), 9000.0) == pytest.approx(30.0)
-    assert gpu.launches == ["a"] * 6
-    assert timer.estimate(gpu.launch("b", 30.0), 20.0) == pytest.approx(20.0)
-    assert timer.estimate(gpu.launch("c", 70_000.0), 90_000.0) == pytest.approx(70_000.0)
-    assert timer.estimate(gpu.launch("d", 2_100.0), 9000.0) == pytest.approx(2_100.0)
-    assert timer.estimate(gpu.launch("e", 1_900.0), 9000.0) == pytest.approx(1_900.0)
-    assert [gpu.launches.count(name) for name in "cde"] == [1, 1, 6]
-
-
 def test_a_capture_ends_even_if_a_call_fails_and_says_what_failed(timer, gpu, monkeypatch):
     def broken() -> None:
         raise RuntimeError("no")

@@ -2,22 +2,19 @@
 
 import copy
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.build import key
 from gemmrepro.gates import numeric, stage
 from gemmrepro.gates.gate import Case, Gate, Judged, Verdict
 from gemmrepro.gates.operations import Gates
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Variant, keys
+from gemmrepro.registry import Variant
 
 RECORD = json.loads((Path(__file__).parent / "data" / "warptile.build.json").read_text())
 WARPTILE = registry.kernel("ladder.warptile")
-BY_SIZE = registry.kernel("hopper.by_size")
 
 
 def doubled():
@@ -33,15 +30,6 @@ def test_parts_are_kernels_of_one_entry_and_the_shape_chooses_one():
     assert kernel.at(Shape.cube(512)) == kernel.parts[0] == WARPTILE
     assert WARPTILE.parts == (WARPTILE,)
     assert WARPTILE.at(Shape.cube(512)) is WARPTILE
-
-
-def test_declared_parts_follow_every_variant_and_no_address():
-    kernel = doubled()
-    assert keys.judged(kernel) == keys.judged(doubled())
-    other = kernel.with_run(variants=(kernel.run.variants[0], replace(kernel.run.variants[1], params={"bm": 1})))
-    assert keys.judged(other) != keys.judged(kernel)
-    assert keys.compiled(kernel) != keys.compiled(WARPTILE)
-    assert key.build_key(kernel, "13.0") == key.build_key(WARPTILE, "13.0"), "the source decides"
 
 
 @pytest.mark.parametrize("spilled", [None, WARPTILE.code.entry, "large"])
@@ -83,18 +71,3 @@ def test_the_numerical_gate_launches_every_variant():
     assert [case["entry"] for case in judged["cases"]] == [WARPTILE.code.entry, "large"]
     assert judged["status"] == "failed"
     assert "large 8x8x8 normal: wrong" in judged["reason"]
-
-
-@pytest.mark.parametrize(
-    ("n", "entry"),
-    [
-        (1024, "tile_64x128"),
-        (4096, "tile_128x112"),
-        (16384, "tile_128x144"),
-    ],
-)
-def test_the_tile_whose_turns_end_soonest_is_taken(n, entry):
-    part = BY_SIZE.at(Shape.cube(n))
-    assert part.code.entry == entry
-    assert BY_SIZE.launch(Shape.cube(n)) == part.launch(Shape.cube(n))
-    assert part.call.tensor_maps["b"].box[0] == part.params["bn"]

@@ -8,10 +8,8 @@ import numpy as np
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.errors import UserError
 from gemmrepro.operands import LAWS, Operands, draw_ids
 from gemmrepro.operations import Problem, Shape, counts, nbytes, shape_of
-from gemmrepro.registry import Step, keys
 
 HISTOGRAM = Problem("histogram", "int32", "int32", "vector")
 COUNTING = registry.kernel("memory.histogram_global")
@@ -64,17 +62,3 @@ def test_the_passes_of_a_sum_end_in_one_element(record, n):
             assert blocks <= room[target]
         source, length = target, blocks
     assert (source, length) == ("c", 1)
-
-
-def test_every_entry_of_the_steps_is_compiled_and_judged_and_changes_the_declared_parts():
-    record = registry.kernel("memory.histogram_merged_waves")
-    assert [code.code.entry for code in record.codes] == ["histogram_merged_waves", "merge_counts"]
-    assert record.codes[0].promises.expects == record.promises.expects and record.codes[1].promises.expects == ()
-    lone = record.with_run(steps=lambda shape: record.steps_at(shape)[:1])
-    assert keys.compiled(lone) != keys.compiled(record) and keys.judged(lone) != keys.judged(record)
-    with pytest.raises(UserError, match="one of its steps"):
-        COUNTING.with_run(steps=(Step("clear", record.launch, ("k", "c")),))
-    shape = Shape(1, 1000, 256)
-    first, second = record.steps_at(shape)
-    assert second.arguments[0] == first.launch(shape).grid[0]
-    assert record.workspace_bytes(shape) == 4 * second.arguments[0] * 257

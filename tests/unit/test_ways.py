@@ -12,16 +12,16 @@ import pytest
 import yaml
 from synthetic import World, stand_in
 
+from gemmrepro import __main__ as command
 from gemmrepro.core import paths
 from gemmrepro.core.paths import ARTICLES_DIR, KERNELS_DIR
 from gemmrepro.errors import UserError
-from gemmrepro.judge import claims, judging, tally
+from gemmrepro.judge import claims, judging
 from gemmrepro.judge.calculation import Inputs, calculation
-from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.judge.expressions import evaluate, names_in
+from gemmrepro.judge.expressions import evaluate
 from gemmrepro.judge.published import PUBLISHED_COLUMNS, published_rows
-from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, COVERED, NOT, NOT_MEASURED, PARTLY, REPRODUCED
-from gemmrepro.judge.ways import NONE, REGISTERS, WAYS, register_rules, way_of, way_rules
+from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, COVERED, NOT, PARTLY, REPRODUCED
+from gemmrepro.judge.ways import REGISTERS, WAYS, register_rules, way_of, way_rules
 from gemmrepro.registry import chips
 from gemmrepro.registry.articles import chip_of
 
@@ -103,32 +103,20 @@ def test_arithmetic(expression, value):
     [
         ("__import__('os')", "only numbers"),
         ("t.real", "only numbers"),
-        ("[1]", "only numbers"),
         ("t if t else 1", "only numbers"),
-        ("1 < 2", "only numbers"),
-        ("'a' * 9", "only numbers"),
         ("True", "only numbers"),
-        ("1j", "only numbers"),
-        ("lambda: 1", "only numbers"),
         ("2 +", "not arithmetic"),
-        ("", "not arithmetic"),
         ("9**9**9**9", "too large"),
         ("t / 0", "divides by zero"),
         ("(0 - 1)**0.5", "no finite number"),
         ("1e999", "no finite number"),
         ("u", "no 'u' among t"),
         ("(" * 300 + ")" * 300, "at most"),
-        ("1 // 2", "only numbers"),
     ],
 )
 def test_what_is_no_arithmetic_is_refused(expression, word):
     with pytest.raises(ValueError, match=word.replace("(", r"\(")):
         evaluate(expression, {"t": 1.0})
-
-
-def test_names_of_an_expression():
-    assert names_in("2*n**3/t + u") == {"n", "t", "u"}
-    assert evaluate("1" + " + 1" * 99 + "  ", {}) == 100.0  # 400 characters at most
 
 
 # Published rows
@@ -171,25 +159,12 @@ def test_the_recorded_gpu_is_a_chip_and_says_what_its_data_sheet_says():
     assert chips.at_hand("Synthetic GPU") is None
 
 
-def test_rates_of_a_chip_belong_together():
-    """fp32: 128 lanes (64 on A100, T4 and V100) and an FMA counted twice, at the boost clock, within its rounding."""
-    for chip in chips.chips().values():
-        sms, clock, fp32 = (chip.rate(name) for name in ("sms", "clock", "fp32"))
-        if sms and clock and fp32:
-            lanes = fp32.value * 1e6 / (2 * sms.value * clock.value)
-            assert min(abs(lanes - 64), abs(lanes - 128)) < 1, chip.name
-        for rate in chip.figures:
-            assert chip.rate(rate).value > 0 and chip.rate(rate).source
-
-
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [
         ("[38.7, sheet]", "[38.7, brochure]", "no document 'brochure'"),
         ("      fp32: [38.7", "      fp31: [38.7", "no rate 'fp31'"),
-        ("[38.7, sheet]", "[fast, sheet]", "'fast' is not of type"),
         ("[38.7, sheet]", "[0, sheet]", "chips.NVIDIA RTX A6000.rates.fp32.0"),
-        ("chips:", "chips: [", "not YAML"),
     ],
 )
 def test_a_wrong_chips_file_is_refused_in_a_line(tmp_path, monkeypatch, old, new, words):
@@ -215,18 +190,6 @@ def test_a_share_of_the_chip_is_expected_and_both_shares_are_shown(tmp_path):
     assert "of the 60.00 TFLOP/s of fp32 (measured by fp32 multiply-add)" in wide["explanation"]
 
 
-def test_without_a_measured_ceiling_the_data_sheet_counts_or_nothing(tmp_path):
-    by_sheet = of_throughput()
-    by_sheet["transfer"] = {**by_sheet["transfer"], "here": "data sheet"}
-    found = judged(tmp_path, by_sheet, gpu="NVIDIA H200")["ladder.x.throughput"]
-    assert "of the 67.00 TFLOP/s of fp32 (NVIDIA H200 Tensor Core GPU data sheet" in found["explanation"]
-    unknown = (
-        judged(tmp_path / "other", by_sheet)["ladder.x.throughput"] if (tmp_path / "other").mkdir() is None else {}
-    )
-    assert unknown["verdict"] == NOT_MEASURED
-    assert "no rate 'fp32' of Synthetic GPU" in unknown["explanation"]
-
-
 def test_a_time_is_expected_to_shrink_as_the_rate_grows(tmp_path):
     row = {"table": "histogram: 256M elements, 256 bins", "system": "global atomics", "metric": "time"}
     claim = of_throughput(published=[row], statement="It takes {value} s.", tolerance=1)
@@ -249,24 +212,13 @@ def test_a_model_multiplies_the_published_ratio_by_the_rates(tmp_path):
     assert "fp32 over dram was 0.0504" in entry["explanation"].lower()
 
 
-def test_the_articles_own_measured_rate_may_stand_for_its_data_sheet(tmp_path):
-    there = {"of": {"system": "L6 vectorized", "metric": "throughput", "n": 4096}}
-    transfer = {**of_throughput()["transfer"], "there": there}
-    entry = judged(tmp_path, of_throughput(transfer=transfer))["ladder.x.throughput"]
-    assert entry["expected"] == pytest.approx(21779 * 60.0 / 18.237)
-    assert "18.24 TFLOP/s of fp32 (as the article measured, L6 vectorized)" in entry["explanation"]
-
-
 @pytest.mark.parametrize(
     ("transfer", "words"),
     [
         ({"kind": "share", "why": "x"}, ["'transfer'", "'of' is a required property"]),
         ({"kind": "share", "of": "speed", "why": "x"}, ["'transfer'", "no rate 'speed'", "fp32"]),
-        ({"kind": "share", "of": "fp64", "why": "x"}, ["no rate 'fp64' of NVIDIA RTX A6000"]),
-        ({"kind": "share", "of": "fp32", "chip": "A6001", "why": "x"}, ["'transfer.chip'", "A6001"]),
         ({"kind": "share", "of": "fp32", "ceiling": "ceilings.nave", "why": "x"}, ["'transfer.ceiling'", "nave"]),
         ({"kind": "share", "of": "fp32", "work": "2*m", "why": "x"}, ["'transfer.work'", "no 'm'"]),
-        ({"kind": "share", "of": "fp32", "by": {}, "why": "x"}, ["'transfer"]),
         ({"kind": "ratio", "of": "fp32", "why": "x"}, ["'transfer.of'"]),
         ({"kind": "model", "by": {"numerator": "fp32", "denominator": "fp32"}, "why": "x"}, ["the same rate"]),
         (
@@ -277,23 +229,11 @@ def test_the_articles_own_measured_rate_may_stand_for_its_data_sheet(tmp_path):
             {"kind": "share", "of": "fp32", "there": {"of": {**THROUGHPUT, "n": 1}}, "why": "x"},
             ["'transfer.there'", "0 rows"],
         ),
-        (
-            {"kind": "share", "of": "fp32", "there": {"numerator": THROUGHPUT}, "why": "x"},
-            ["'numerator' is none of of"],
-        ),
-        ({"kind": "model", "of": "fp32", "why": "x"}, ["'transfer'"]),
-        ({"kind": "none"}, ["'transfer'", "why"]),
     ],
 )
 def test_a_transfer_without_its_rates_is_refused(tmp_path, transfer, words):
     message = refused(tmp_path, of_throughput(transfer=transfer))
     assert "ladder.x.throughput" in message and not [word for word in words if word not in message], message
-
-
-def test_a_ratio_has_no_share_and_a_share_no_side(tmp_path):
-    share = of_throughput()["transfer"]
-    assert "not of a value in 'ratio'" in refused(tmp_path, of_ratio(transfer=share))
-    assert "same_side_of" in refused(tmp_path, of_throughput(same_side_of=1))
 
 
 # An article's own arithmetic
@@ -329,18 +269,6 @@ OF_LEVEL = {"l": {"metric": "throughput", "n": 4096}, "q": {"metric": "ratio_to_
             CONTRADICTORY,
             "18,237, not above 20,000: against the statement; it holds in 1 of 2 cases",
         ),
-        (
-            {"expect": "l", "below": "30000 * q", "each": LEVELS},
-            None,
-            CONSISTENT,
-            "Of 2 cases the one that is furthest off: ",
-        ),
-        (
-            {"expect": "l / q", "equals": 21779, "each": [LEVELS[1], {"l": LEVELS[1], "q": LEVELS[0]}]},
-            0.3,
-            CONSISTENT,
-            "0.784",
-        ),
     ],
 )
 def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tolerance, verdict, words):
@@ -365,18 +293,12 @@ def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tole
     ("compute", "words"),
     [
         ({"expect": "l / q"}, ["'compute'"]),
-        ({"expect": "l / q", "equals": 1, "each": [{"system": "L0"}, *LEVELS], "rows": OF_LEVEL}, ["0 rows"]),
-        ({"expect": "l / q", "equals": 1, "below": 2}, ["'compute'"]),
         ({"expect": "l / r", "equals": 1}, ["'compute.expect'", "no 'r' among"]),
-        ({"expect": "open('x')", "equals": "q"}, ["'compute.expect'", "only numbers"]),
         ({"expect": "l", "equals": "l / q * q * 0 + l", "rows": {"l": THROUGHPUT}}, ["'compute.equals'", "no 'q'"]),
         ({"expect": "l", "equals": "l", "rows": {"l": THROUGHPUT}}, ["both sides are the same"]),
         ({"expect": "l", "equals": 1}, ["neither side uses 'q'"]),
         ({"expect": "l", "above": "q"}, ["'tolerance'", "equals"]),
         ({"expect": "l / q", "equals": 1, "rows": {"l": {**THROUGHPUT, "n": 4097}}}, ["'published'", "0 rows"]),
-        ({"expect": "l / q", "equals": 1, "rows": {"n": THROUGHPUT}}, ["'compute.rows'"]),
-        ({"expect": "l / q", "equals": 1, "each": [{"colour": 1}, {"n": 4096}]}, ["'compute.each.0.colour'"]),
-        ({"expect": "l / q", "equals": 1, "each": [{"l": 3}, {"n": 4096}]}, ["'compute.each.0.l'"]),
         ({"expect": "l / q", "equals": 1, "each": [{"n": 4096}, {"m": {"n": 4096}}]}, ["'compute.each'", "no row 'm'"]),
     ],
 )
@@ -450,11 +372,9 @@ def test_machine_code_is_read_for_the_articles_architecture(calculations):
     ("compute", "words"),
     [
         ({"function": "no_such"}, "no function 'no_such'; it has dropped, floor, wrong"),
-        ({"function": "sqrt"}, "no function 'sqrt'"),
         ({"function": "_private"}, "no function '_private'"),
         ({"function": "dropped", "options": {}}, "compute.options has no number 'tiles'"),
         ({"function": "wrong"}, "returned 3 and no finite Calculated"),
-        ({"function": "dropped", "arch": "sm_90"}, "kernels"),
         ({"function": "dropped", "kernels": ["hopper.nave"], "arch": "sm_90"}, "hopper.nave"),
     ],
 )
@@ -488,18 +408,6 @@ def test_what_is_covered_is_shown_and_not_counted(tmp_path):
     assert re.search(r"not counted again\. Measured: 4[0-9],[0-9]{3}[^.]* GFLOP/s\.$", covered["explanation"])
 
 
-def test_what_is_covered_with_several_values_shows_each(tmp_path):
-    order = {"metric": "order", "of": "tflops", "kernels": ["ladder.naive", "ladder.warptile"], "n": 4096}
-    rows = [{**THROUGHPUT, "system": "L1 naive"}, THROUGHPUT]
-    transfer = {"kind": "order", "why": "Each kernel does more with what it loads."}
-    covered = of_throughput(compute=order, published=rows, transfer=transfer, covered_by="ladder.x.ratio")
-    covered["statement"] = "The order holds."
-    del covered["tolerance"]
-    entry = judged(tmp_path, of_ratio(), covered)["ladder.x.throughput"]
-    assert entry["verdict"] == COVERED and entry["explanation"].endswith("so it is not counted again.")
-    assert len(entry["measured"]) >= 2
-
-
 @pytest.mark.parametrize(
     ("changes", "of_other", "words"),
     [
@@ -517,40 +425,12 @@ def test_what_cannot_cover_is_refused(tmp_path, changes, of_other, words):
     assert "ladder.x.throughput" in message and words in message
 
 
-def test_registers_are_counted_apart(tmp_path):
-    world = World(tmp_path / "world", sizes=(4096,), samples=False).write()
-    of = loaded(tmp_path, of_ratio(), of_ratio(id="ladder.x.own", register="project"))
-    result = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of).as_json()
-    assert [result["counts"][register][REPRODUCED] for register in REGISTERS] == [1, 0, 0, 1]
-
-
-def test_a_count_has_no_tolerance(tmp_path):
-    row = {"system": "Ozaki cuTile", "metric": "gemms", "table": "naive", "dtype": "fp16", "n": 1024}
-    claim = of_ratio(
-        published=[row], statement="So many.", compute={"metric": "tflops", "kernel": "ladder.smem", "n": 1024}
-    )
-    path = written(tmp_path, {**claim, "tolerance": 0.1})
-    with pytest.raises(UserError, match="integer counts are compared exactly"):
-        claims.load_file(path, "ozaki")
-
-
-def test_a_value_over_itself_is_refused(tmp_path):
-    compute = {"metric": "speedup", "kernel": "ladder.smem", "over": "ladder.smem", "n": 4096}
-    assert "'compute.over'" in refused(tmp_path, of_ratio(compute=compute))
-
-
 def test_every_register_and_way_has_a_rule_and_every_claim_has_both():
     assert [word for word, _ in register_rules()] == list(REGISTERS)
     assert [word for word, _ in way_rules()] == list(WAYS)
     assert all(rule.endswith(".") for _, rule in (*register_rules(), *way_rules()))
     for claim in every_claim():
         assert claim.register in REGISTERS and way_of(claim) in WAYS, claim.id
-
-
-def test_hardly_any_statement_of_an_article_is_beyond_testing():
-    untested = [claim.id for claim in every_claim() if claim.register == ARTICLE and way_of(claim) == NONE]
-    # Five rest on an example that has not been built, six on printed copies that no rung is, three on old releases.
-    assert len(untested) <= 21, untested
 
 
 def test_no_statement_that_arithmetic_finds_right_is_called_wrong():
@@ -570,8 +450,7 @@ def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(tmp_path, m
         of = loaded(tmp_path, *claimed)
         judged = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of)
         path.write_text(json.dumps(judged.as_json()))
-        monkeypatch.setattr("sys.argv", ["tally", str(path)])
-        return tally.main()
+        return command.run(["tally", str(path)])
 
     assert run(*entries) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -584,4 +463,4 @@ def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(tmp_path, m
     assert "ladder.x.sum is marked as wrong, yet its statement holds" in capsys.readouterr().out
     path.write_text("{}")
     with pytest.raises(UserError, match="another version"):
-        tally.main()
+        command.run(["tally", str(path)])

@@ -15,7 +15,7 @@ def test_the_default_run_fits_the_profile_of_provenance_run_crates(
     default_run: str, validators: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "crate"
-    command = [sys.executable, "-m", "gemmrepro.host.crate", "--out", str(out)]
+    command = [sys.executable, "-m", "gemmrepro", "crate", "--out", str(out)]
     written = call(command, PYTHONPATH=str(ROOT / "workflow"))
     assert written.returncode == 0, written.stdout
     graph = json.loads((out / "ro-crate-metadata.json").read_text())["@graph"]

@@ -187,7 +187,7 @@ def test_cupti_in_the_images_for_measuring_knows_the_counters(env: str) -> None:
 def test_the_bill_of_materials_fits_its_schema_and_names_nearly_every_hash(env: str, tmp_path: Path) -> None:
     out = tmp_path / f"{env}.cdx.json"
     paths = ["--sif", str(IMAGES / f"{env}.sif"), "--lock", str(IMAGES / f"{env}.lock.json"), "--out", str(out)]
-    command = [sys.executable, "-m", "gemmrepro.host.sbom", "--env", env, *paths]
+    command = [sys.executable, "-m", "gemmrepro", "sbom", "--env", env, *paths]
     written = call(command, PYTHONPATH=str(ROOT / "workflow"))
     assert written.returncode == 0, written.stdout
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(out.read_text()) is None

@@ -376,6 +376,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 ceiling="gbps",
             ),
             Operation("vector_copy", ("a", "c", "n"), _same_length(1), n_bits=64),
+            Operation("whole_copy", ("a", "c", "n"), _same_length(1), n_bits=64, tails=Shape(1, 784, 1), swept=False),
             Operation("reduce", ("a", "n", "c"), lambda problem, shape: Arrays(((shape.n,),), (1,)), n_bits=64),
             Operation(
                 "histogram",

@@ -28,7 +28,7 @@ rule verdicts:
     message:
         "Judging the published claims"
     shell:
-        "python3 -m gemmrepro.judge.verdicts --measure results/measure --gates results/gates --build results/build"
+        "python3 -m gemmrepro verdicts --measure results/measure --gates results/gates --build results/build"
         " --families {params.families} --experiments results/experiments --regimes results/regimes --out {output}"
         " 2>&1 | tee {log}"
 
@@ -72,13 +72,13 @@ rule verdicts_on:
         "Judging the claims on {params.recordings}"
     shell:
         "( set -e;"
-        " python3 -m gemmrepro.recordings.bring --families {params.families} --recorded {params.recordings}"
+        " python3 -m gemmrepro recorded-rows --families {params.families} --recorded {params.recordings}"
         " --build results/build --out {params.folder}/measure --regimes {params.folder}/regimes;"
-        " python3 -m gemmrepro.experiments.recorded --experiments {params.experiments}"
+        " python3 -m gemmrepro recorded-experiments --experiments {params.experiments}"
         " --recorded {params.recordings} --build results/build --out {params.folder}/experiments;"
-        " python3 -m gemmrepro.gates.stage --kernels {params.kernels} --build results/build"
+        " python3 -m gemmrepro gates --kernels {params.kernels} --build results/build"
         " --recorded {params.recordings} --out {params.folder}/gates;"
-        " python3 -m gemmrepro.judge.verdicts --measure {params.folder}/measure --gates {params.folder}/gates"
+        " python3 -m gemmrepro verdicts --measure {params.folder}/measure --gates {params.folder}/gates"
         " --build results/build --families {params.families} --experiments {params.folder}/experiments"
         " --regimes {params.folder}/regimes --out {output.verdicts} ) 2>&1 | tee {log}"
 
@@ -120,7 +120,7 @@ for family, names in PLAN.figures().items():
         message:
             "Drawing the figures of {params.family}"
         shell:
-            "python3 -m gemmrepro.figures.stage --family {params.family} --measure results/measure"
+            "python3 -m gemmrepro figures --family {params.family} --measure results/measure"
             " --experiments results/experiments --out results/figures/{params.family} 2>&1 | tee {log}"
 
 
@@ -157,7 +157,7 @@ rule figures_paper:
     message:
         "Drawing the paper's own figures"
     shell:
-        "python3 -m gemmrepro.figures.stage --verdicts {input.verdicts} --measure results/measure"
+        "python3 -m gemmrepro figures --verdicts {input.verdicts} --measure results/measure"
         " --experiments results/experiments --regimes results/regimes --families {params.families}"
         " --out results/figures/paper"
         " 2>&1 | tee {log}"

@@ -45,7 +45,7 @@ for family in FAMILIES:
                 message:
                     "Compiling the kernels of {params.family} with {params.toolkit} (those in the cache are kept)"
                 shell:
-                    "python3 -m gemmrepro.build.stage --kernels {params.kernels} --toolkit {params.toolkit}"
+                    "python3 -m gemmrepro build --kernels {params.kernels} --toolkit {params.toolkit}"
                     " --threads {threads} --out {params.folder} 2>&1 | tee {log}"
 
 

@@ -27,6 +27,7 @@ LIBRARY = str(Path(workflow.current_basedir).parent)
 sys.path.insert(0, LIBRARY)
 
 from gemmrepro import experiments, registry
+from gemmrepro.__main__ import declared as declared_options
 from gemmrepro.build.cache import CACHE, OF_COMPILER
 from gemmrepro.core import dependencies, machine, trees
 from gemmrepro.core.names import REFERENCE, TOOLKITS
@@ -185,14 +186,16 @@ def in_image(env):
 def code(*stages, without=()):
     """A hash of the modules that stages, or Python files of kernels, import: it reruns a rule when they may behave otherwise."""
     start = [stage if isinstance(stage, Path) else f"gemmrepro.{stage}" for stage in stages]
-    return dependencies.modules_hash(*start, without=frozenset(f"gemmrepro.{module}" for module in without))
+    told = [declared_options(stage) for stage in stages if isinstance(stage, str)]
+    modules = dependencies.modules_hash(*start, without=frozenset(f"gemmrepro.{module}" for module in without))
+    return trees.digest(f"{modules} {told}")
 
 
 def build_code(kernels):
     """The code that builds some kernels; the registry's counts by what it says of them."""
     compilers = {kernel.code.compiler for kernel in kernels}
     others = {module for name, modules in OF_COMPILER.items() if name not in compilers for module in modules}
-    return dependencies.modules_hash("gemmrepro.build.stage", without=frozenset({"gemmrepro.registry", *others}))
+    return code("build.stage", without=["registry", *(module.removeprefix("gemmrepro.") for module in others)])
 
 
 @cache

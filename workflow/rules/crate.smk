@@ -15,4 +15,4 @@ rule crate:
     message:
         "Describing the run as an RO-Crate in {output}"
     run:
-        shell("python3 -m gemmrepro.host.crate --out {output} 2>&1 | tee {log}")
+        shell("python3 -m gemmrepro crate --out {output} 2>&1 | tee {log}")

@@ -48,7 +48,7 @@ for source in sources():
             "Experiments of {params.family}, {params.origin}: {params.names}"
         shell:
             f"{EVERY_CORE}; "
-            "python3 -m gemmrepro.experiments.run --family {params.family} --name {params.names} {params.command}"
+            "python3 -m gemmrepro experiments --family {params.family} --name {params.names} {params.command}"
             " --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -83,7 +83,7 @@ for family, names in RECORDED_EXPERIMENTS.items():
         message:
             "Experiments of {params.family}, from {params.recordings}"
         shell:
-            "python3 -m gemmrepro.experiments.recorded --experiments {params.family}={params.names}"
+            "python3 -m gemmrepro recorded-experiments --experiments {params.family}={params.names}"
             " --recorded {params.recordings} --build results/build --out results/experiments"
             " 2>&1 | tee {log}"
 

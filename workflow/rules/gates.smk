@@ -26,8 +26,7 @@ if PLAN.live:
         params:
             seeds=config["gates"]["seeds"],
             kernels=lambda wildcards: [
-                f"--kernel={kernel.id}={','.join(PLAN.judged_with(kernel))}"
-                for kernel in PLAN.together(wildcards.family)
+                f"{kernel.id}={','.join(PLAN.judged_with(kernel))}" for kernel in PLAN.together(wildcards.family)
             ],
             registered=lambda wildcards: [read_of("judged", kernel.id) for kernel in PLAN.together(wildcards.family)],
             protocol=lambda wildcards: [protocol_of(kernel.compute.op) for kernel in PLAN.together(wildcards.family)],
@@ -35,7 +34,7 @@ if PLAN.live:
         message:
             "Checking the numbers of {wildcards.family} on the GPU"
         shell:
-            "mkdir -p {output}; python3 -m gemmrepro.gates.numeric {params.kernels} --build results/build"
+            "mkdir -p {output}; python3 -m gemmrepro judge-numbers --kernels {params.kernels} --build results/build"
             " --seeds {params.seeds} --out-dir {output} --processes {threads} 2>&1 | tee {log}"
 
 
@@ -79,7 +78,7 @@ for name, judged in PLAN.judged_together().items():
         message:
             "Judging the kernels of {params.families}"
         shell:
-            "python3 -m gemmrepro.gates.stage --kernels {params.kernels} --build results/build"
+            "python3 -m gemmrepro gates --kernels {params.kernels} --build results/build"
             " {params.evidence} --out results/gates 2>&1 | tee {log}"
 
 
@@ -94,4 +93,4 @@ rule gates:
     message:
         "Listing every gate's verdict; fails if a kernel failed its gate"
     shell:
-        "python3 -m gemmrepro.gates.stage --check {input.verdicts} 2>&1 | tee {log}"
+        "python3 -m gemmrepro gates --check {input.verdicts} 2>&1 | tee {log}"

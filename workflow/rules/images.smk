@@ -29,7 +29,7 @@ for rank, env in enumerate(["torch", "measure", "report", "torchcpu", "cuda12", 
             "Building the container image {params.env}"
         run:
             shell(
-                "python3 -m gemmrepro.host.images --env {params.env} --recipe {input.recipe[0]}"
+                "python3 -m gemmrepro image --env {params.env} --recipe {input.recipe[0]}"
                 " --sif {output.sif} --lock {output.lock} 2>&1 | tee {log}"
             )
 

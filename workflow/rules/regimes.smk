@@ -22,7 +22,7 @@ if PLAN.live:
         message:
             "Measuring {wildcards.family} sustained and in bursts (finished passes survive an interruption)"
         shell:
-            ": >{log}; python3 -m gemmrepro.measure.sweep --regimes --family {wildcards.family} --config results/config.json"
+            ": >{log}; python3 -m gemmrepro sweep --regimes --family {wildcards.family} --config results/config.json"
             " --build results/build --gates results/gates --journal results/sweep/regimes/{wildcards.family}"
             " --out {params.folder} 2>&1 >>{log} | tee -a {log}"
 
@@ -47,7 +47,7 @@ else:
         message:
             "Checking the recorded regimes of {wildcards.family}"
         shell:
-            "python3 -m gemmrepro.recordings.bring --families {wildcards.family} --recorded {params.recordings}"
+            "python3 -m gemmrepro recorded-rows --families {wildcards.family} --recorded {params.recordings}"
             " --build results/build --regimes results/regimes 2>&1 | tee {log}"
 
 

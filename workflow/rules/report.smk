@@ -41,7 +41,7 @@ rule report:
     message:
         "Writing {output[0]} and the pages beside it"
     shell:
-        "python3 -m gemmrepro.paper.page --verdicts {input.verdicts} --measure results/measure --gates results/gates"
+        "python3 -m gemmrepro report --verdicts {input.verdicts} --measure results/measure --gates results/gates"
         " --build results/build --figures results/figures --images resources/images --config {input.config}"
         " --experiments results/experiments --regimes results/regimes --gpus {params.gpus}"
         " --recorded {params.recorded} --out reports 2>&1 | tee {log}"
@@ -61,4 +61,4 @@ rule report_zip:
     message:
         "Packing the report into {output}"
     shell:
-        "python3 -m gemmrepro.paper.archive --report reports --out {output} 2>&1 | tee {log}"
+        "python3 -m gemmrepro zip --report reports --out {output} 2>&1 | tee {log}"

@@ -22,7 +22,7 @@ rule bill_of_materials:
         "Listing the packages of the image {wildcards.env}, with hashes and licences"
     run:
         shell(
-            "python3 -m gemmrepro.host.sbom --env {wildcards.env} --sif {input.sif} --lock {input.lock}"
+            "python3 -m gemmrepro sbom --env {wildcards.env} --sif {input.sif} --lock {input.lock}"
             " --out {output} 2>&1 | tee {log}"
         )
 

@@ -65,16 +65,16 @@ rule measure:
         recording=lambda wildcards: "" if PLAN.live else contents(recording(wildcards.family)),
         code=code("measure.sweep") if PLAN.live else code("recordings.bring"),
         command=lambda wildcards: (
-            f"measure.sweep --family {wildcards.family} --config results/config.json --gates results/gates"
+            f"sweep --family {wildcards.family} --config results/config.json --gates results/gates"
             f" --journal results/sweep/{wildcards.family} --out results/measure/{wildcards.family}"
             if PLAN.live
-            else f"recordings.bring --families {wildcards.family} --recorded {PLAN.recordings} --out results/measure"
+            else f"recorded-rows --families {wildcards.family} --recorded {PLAN.recordings} --out results/measure"
         ),
     message:
         "Measuring {wildcards.family}: {params.command} (finished points survive an interruption)"
     shell:
         # The log gets the points' results (stdout) too, the terminal only the progress.
-        ": >{log}; python3 -m gemmrepro.{params.command} --build results/build 2>&1 >>{log} | tee -a {log}"
+        ": >{log}; python3 -m gemmrepro {params.command} --build results/build 2>&1 >>{log} | tee -a {log}"
 
 
 rule sweep:

@@ -36,7 +36,7 @@ rule tune_compile:
     message:
         "Compiling the candidates of {wildcards.tunable} (already compiled ones are kept)"
     shell:
-        "python3 -m gemmrepro.tune.stage compile --kernel {wildcards.tunable} --toolkit {params.toolkit}"
+        "python3 -m gemmrepro tune-compile --kernel {wildcards.tunable} --toolkit {params.toolkit}"
         " --arch {params.arch} --jobs {threads} --out {params.folder} 2>&1 | tee {log}"
 
 
@@ -64,7 +64,7 @@ if PLAN.live:
         message:
             "Tuning {wildcards.tunable} on the GPU (finished timings survive an interruption)"
         shell:
-            "python3 -m gemmrepro.tune.stage measure --kernel {wildcards.tunable} --candidates {params.folder}"
+            "python3 -m gemmrepro tune-measure --kernel {wildcards.tunable} --candidates {params.folder}"
             " --sizes {params.sizes} --out {output.winner} --table {output.table} 2>&1 | tee {log}"
 
     rule tune:
@@ -78,7 +78,7 @@ if PLAN.live:
         message:
             "Writing the winners to kernels/*/tuned/"
         shell:
-            "python3 -m gemmrepro.tune.stage install {input.results} 2>&1 | tee {log}"
+            "python3 -m gemmrepro tune-install {input.results} 2>&1 | tee {log}"
 
 else:
 

@@ -48,13 +48,13 @@ def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list
     if not chosen:
         if kernel.platform.targets:
             raise UserError(
-                f"{kernel.id} only runs on sm_{', sm_'.join(kernel.platform.targets)}, and --archs "
+                f"{kernel.id} only runs on sm_{', sm_'.join(kernel.platform.targets)}, and --kernels "
                 f"{','.join(archs)} has no such GPU; add {kernel.platform.targets[0].rstrip('af')} to "
                 f"build.{toolkit.name} in the config."
             )
         raise UserError(
             f"{kernel.id} needs compute capability {'.'.join(map(str, kernel.platform.min_capability))}, and "
-            f"--archs {','.join(archs)} has none; add one to build.{toolkit.name} in the config."
+            f"--kernels {','.join(archs)} has none; add one to build.{toolkit.name} in the config."
         )
     return chosen
 
@@ -204,7 +204,7 @@ def _without_refused(kernel: Kernel, toolkit: Toolkit, archs: list[str]) -> tupl
     unwanted = [arch for arch in archs if kernel.promises.refuses(arch)]
     if unwanted == archs:
         raise UserError(
-            f"the compiler is expected to refuse {kernel.id} for sm_{', sm_'.join(unwanted)}, and --archs has no "
+            f"the compiler is expected to refuse {kernel.id} for sm_{', sm_'.join(unwanted)}, and --kernels has no "
             f"other; add one to build.{toolkit.name} in the config."
         )
     return [arch for arch in archs if arch not in unwanted], unwanted

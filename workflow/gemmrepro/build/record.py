@@ -132,7 +132,7 @@ def find_build(kernel_id: str, build: Path, toolkit: str) -> Build | None:
 
 def _read(kernel_id: str, build: Path, toolkit: str) -> Build:
     path = _path(kernel_id, build, toolkit)
-    remedy = f"run the build stage: python -m gemmrepro.build.stage --kernel {kernel_id} --toolkit {toolkit}"
+    remedy = f"run the build stage: python -m gemmrepro build --kernels {kernel_id} --toolkit {toolkit}"
     return Build.from_json(read_json(path, "the build record", remedy), path)
 
 

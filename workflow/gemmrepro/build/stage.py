@@ -1,7 +1,7 @@
 """Build kernels with one toolkit: for each a fat binary, its disassembly, and a build record.
 
-    python -m gemmrepro.build.stage --kernel ladder.naive --toolkit cuda13 --archs 80,86,90 --out results/build/cuda13
-    python -m gemmrepro.build.stage --kernels ladder.naive=90 ladder.smem=86,90 --toolkit cuda13 --out ...
+    python -m gemmrepro build --kernels ladder.naive=80,86,90 --toolkit cuda13 --out results/build/cuda13
+    python -m gemmrepro build --kernels ladder.naive=90 ladder.smem=86,90 --toolkit cuda13 --out ...
 
 A kernel without architectures (`--kernels cute.base=`) is not compiled: its record has a build key and no machine code.
 nvcc, cuobjdump and nvdisasm come from PATH; for other compilers, so do ptxas and fatbinary, which assemble and pack.
@@ -10,12 +10,12 @@ What a cache (`--cache`) holds is not compiled again. A kernel that does not com
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ from gemmrepro.build.key import keyed
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.architectures import COMPILED, KNOWN, number
 from gemmrepro.core.files import write_atomic
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.registry.requirements import homes
 
 TOGETHER = 16
@@ -171,38 +171,13 @@ def _limit(text: str) -> int:
         raise UserError(f"{CACHE_MB}={text} is no number; set it to the size of the build cache in MB.") from None
 
 
-def main() -> int:
-    """Command line; writes OUT/<kernel id>.{fatbin,sass,json} for each kernel."""
-    parser = argparse.ArgumentParser(prog="gemmrepro.build", description=str(__doc__).split("\n", 1)[0])
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--kernel", help="kernel id, such as ladder.naive")
-    which.add_argument(
-        "--kernels",
-        nargs="+",
-        metavar="ID=ARCHS",
-        help="several, with their architectures; without, only the build key",
-    )
-    parser.add_argument("--toolkit", required=True, help="cuda12 or cuda13; must be the one on PATH")
-    parser.add_argument("--archs", default="", help="architectures of --kernel, comma-separated: 80,86,90")
-    parser.add_argument("--threads", type=int, default=1, help="kernels compiled at a time (default 1)")
-    parser.add_argument("--out", required=True, type=Path, help="folder of the results")
-    parser.add_argument(
-        "--cache",
-        type=Path,
-        default=os.environ.get(CACHE) or None,
-        help=f"folder of finished builds (default: {CACHE})",
-    )
-    args = parser.parse_args()
-    if args.kernel and not args.archs:
-        parser.error("--kernel needs --archs")
-    wanted = dict(each.split("=", 1) if "=" in each else (each, "") for each in args.kernels or ())
-    kernels = {name: _archs(archs) for name, archs in wanted.items()} or {args.kernel: _archs(args.archs)}
+def main(options: Namespace) -> int:
+    """Write OUT/<kernel id>.{fatbin,sass,json} for each kernel."""
+    named = (each.partition("=") for each in options.kernels)
+    kernels = {name: _archs(archs) for name, _, archs in named}
     for name in kernels:
         registry.kernel(name)
-    kept = Cache(args.cache, _limit(os.environ.get(CACHE_MB, "500"))) if args.cache else None
-    build_all(kernels, find_toolkit(args.toolkit), max(1, args.threads), kept, args.out)
+    folder = options.cache or os.environ.get(CACHE)
+    kept = Cache(Path(folder), _limit(os.environ.get(CACHE_MB, "500"))) if folder else None
+    build_all(kernels, find_toolkit(options.toolkit), max(1, options.threads), kept, options.out)
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable, Sequence
+from argparse import Namespace
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from gemmrepro import registry
@@ -42,13 +42,9 @@ class Findings:
                 self.problems.append(Problem(where, what))
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Check the named families, by default all. Returns the exit code: 1 if there is a problem."""
-    parser = argparse.ArgumentParser(
-        prog="gemmrepro check", description="Check kernel families against the contract; needs no GPU and no toolkit."
-    )
-    parser.add_argument("family", nargs="*", help="names of folders under kernels/; default: all")
-    names = parser.parse_args(arguments).family or list(registry.family_names())
+def main(options: Namespace) -> int:
+    """Check the named families, by default all; 1 if there is a problem."""
+    names = options.family or list(registry.family_names())
     return max([_report(name) for name in names], default=0)
 
 

@@ -28,12 +28,6 @@ def parse(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-@cache
-def file_hash(path: Path) -> str:
-    """16 hex digits for the behaviour of a Python file."""
-    return digest(text(parse(path)))
-
-
 def digest(content: str) -> str:
     """16 hex digits of a text."""
     return hashlib.sha256(content.encode()).hexdigest()[:16]

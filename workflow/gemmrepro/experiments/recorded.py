@@ -1,6 +1,6 @@
 """Bring recorded experiments into results/experiments, and mark what no longer belongs to today's binaries.
 
-    python -m gemmrepro.experiments.recorded --experiments ada=accumulation,alignment crt=accuracy \\
+    python -m gemmrepro recorded-experiments --experiments ada=accumulation,alignment crt=accuracy \\
         --recorded reports/recorded/h200 --build results/build --out results/experiments
 
 A row is "current" if what ran then is what would run today (its run key) and the experiment is declared as it was;
@@ -9,13 +9,12 @@ otherwise it is "stale". An experiment that was never recorded has no rows: its 
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 from gemmrepro import experiments
 from gemmrepro.core.files import csv_text, write_atomic, write_json
-from gemmrepro.errors import run_stage
 from gemmrepro.experiments import Experiment
 from gemmrepro.experiments.checked import read_checked
 from gemmrepro.measure.recording import stale
@@ -37,30 +36,19 @@ def bring(family: str, experiment: Experiment, recorded: Path, build: Path, out:
     return len(rows), stale(rows)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m gemmrepro.experiments.recorded", description=__doc__.split("\n")[0]
-    )
-    parser.add_argument("--experiments", required=True, nargs="*", metavar="FAMILY=NAMES", help="comma-separated names")
-    parser.add_argument("--recorded", type=Path, required=True, help="a GPU's folder under reports/recorded")
-    parser.add_argument("--build", type=Path, default=Path("results/build"))
-    parser.add_argument("--out", type=Path, required=True, help="a folder for each family is made in it")
-    arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)  # also where no family has experiments
+def main(options: Namespace) -> int:
+    """Bring recorded experiments."""
+    options.out.mkdir(parents=True, exist_ok=True)  # also where no family has experiments
     chosen = [
         (family, name)
-        for family, _, names in (each.partition("=") for each in arguments.experiments)
+        for family, _, names in (each.partition("=") for each in options.experiments)
         for name in names.split(",")
     ]
     for family, name in chosen:
         experiment = experiments.experiment(family, name)
-        count, outdated = bring(family, experiment, arguments.recorded, arguments.build, arguments.out / family)
+        count, outdated = bring(family, experiment, options.recorded, options.build, options.out / family)
         rows = f"{count} rows" if count else "never recorded there; record it with workflow/scripts/record"
         if outdated:
             rows += f", {outdated} of them stale: today's build or declaration differs from what was measured"
         print(f"experiment_recorded: {family} {name}: {rows}", file=sys.stderr)
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

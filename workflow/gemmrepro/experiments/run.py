@@ -1,8 +1,8 @@
 """Run a family's experiments on the GPU at hand, with the binaries that the build stage made and the gates passed.
 
-    python -m gemmrepro.experiments.run --family ada --toolkits cuda12,cuda13 --build results/build \\
+    python -m gemmrepro experiments --family ada --toolkits cuda12,cuda13 --build results/build \\
         --gates results/gates --journal results/sweep/experiments/ada --out results/experiments/ada
-    python -m gemmrepro.experiments.run --family ada --name accumulation ...      (only this one)
+    python -m gemmrepro experiments --family ada --name accumulation ...      (only this one)
 
 Writes ``<name>.csv`` and ``<name>.json`` for each experiment (see gemmrepro.experiments) once it is complete. Finished
 points are kept in the journal, so that an interrupted experiment resumes where it stopped; a point counts only for the
@@ -11,17 +11,16 @@ same GPU, driver, runs and libraries, the same declaration, and the same text of
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import datetime
 import hashlib
 import importlib
 import importlib.metadata
-import json
 import math
 import re
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ from gemmrepro.core.files import csv_text, read_json, write_atomic, write_json
 from gemmrepro.core.journal import UNFINISHED, Journal, card_of, sayer
 from gemmrepro.core.machine import cpu, git_commit, libraries
 from gemmrepro.core.names import LIBRARY, TOOLKITS
-from gemmrepro.errors import GIB, UserError, run_stage, shortage
+from gemmrepro.errors import GIB, UserError, shortage
 from gemmrepro.experiments import Experiment
 from gemmrepro.gpu import baselines, cublas, lock
 from gemmrepro.gpu.device import Session, open_gpu
@@ -365,25 +364,7 @@ def select(family: str, names: str | None, settings: Mapping[str, Any]) -> list[
     return [experiments.with_settings(experiment, settings.get(experiment.name, {})) for experiment in selected]
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m gemmrepro.experiments.run", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--family", required=True)
-    parser.add_argument("--name", help="only these experiments, separated by commas; default: all of the family")
-    parser.add_argument("--toolkits", default=",".join(TOOLKITS), help="comma-separated (default all)")
-    parser.add_argument("--build", type=Path, default=Path("results/build"))
-    parser.add_argument("--gates", type=Path, default=Path("results/gates"))
-    parser.add_argument("--journal", type=Path, required=True, help="folder of finished points; kept between runs")
-    parser.add_argument("--out", type=Path, required=True, help="folder for <name>.csv and <name>.json")
-    settings = parser.add_mutually_exclusive_group()
-    settings.add_argument("--config", type=Path, help="the configuration, as JSON; its settings of experiments")
-    settings.add_argument("--settings", type=json.loads, default={}, metavar="JSON", help="settings by experiment")
-    parser.add_argument("--budget", type=float, help=f"stop after this many seconds, with exit code {UNFINISHED}")
-    return parser.parse_args()
-
-
-def _settings(arguments: argparse.Namespace) -> Mapping[str, Any]:
+def _settings(arguments: Namespace) -> Mapping[str, Any]:
     """Settings that override the declared ones, by experiment."""
     if arguments.settings:
         return arguments.settings
@@ -391,15 +372,15 @@ def _settings(arguments: argparse.Namespace) -> Mapping[str, Any]:
     return config.get("experiments", {}).get(arguments.family, {})
 
 
-def main() -> int:
-    arguments = _arguments()
+def main(arguments: Namespace) -> int:
+    """Run a family's experiments; 75 where the budget ended first."""
     start = time.monotonic()
     registry.family(arguments.family)
     wanted = select(arguments.family, arguments.name, _settings(arguments))
     if not wanted:
         say(f"family {arguments.family} declares no experiment")
         return 0
-    toolkits = [name.strip() for name in arguments.toolkits.split(",") if name.strip()]
+    toolkits = [name.strip() for name in (arguments.toolkits or ",".join(TOOLKITS)).split(",") if name.strip()]
     deadline = None if arguments.budget is None else start + arguments.budget
     folders = (arguments.build, arguments.gates)
     # A journal belongs to a machine: points of the CPU have their own.
@@ -415,7 +396,3 @@ def main() -> int:
                     return UNFINISHED
     say(f"{arguments.family}: done in {time.monotonic() - start:.0f} s")
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

@@ -6,9 +6,9 @@ text, in fonts as wide as the one it was laid out with.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import io
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy as np
 from gemmrepro import experiments
 from gemmrepro.core.files import load_module, write_atomic, write_json
 from gemmrepro.core.names import SNAKEMAKE
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures as names_of
 from gemmrepro.experiments import results
 from gemmrepro.experiments import tables as article
@@ -163,7 +163,7 @@ def _json_value(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def read(arguments: argparse.Namespace) -> Inputs:
+def read(arguments: Namespace) -> Inputs:
     """What a family's figures are drawn from, or those of the whole paper."""
     family, verdicts = arguments.family or "", arguments.verdicts
     families = arguments.families.split(",") if verdicts else list(dict.fromkeys([family, CEILING_FAMILY]))
@@ -176,25 +176,11 @@ def read(arguments: argparse.Namespace) -> Inputs:
     return Inputs(measured, found, regimes, read_verdicts(verdicts), published)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Draw a family's figures, or the paper's own of what was judged.")
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--family", help="draw this family's figures")
-    which.add_argument("--verdicts", type=Path, help="draw the paper's own figures, with these verdicts")
-    parser.add_argument("--families", help="of the paper's own figures, separated by commas")
-    parser.add_argument("--measure", type=Path, required=True, help="folder with one folder of rows per family")
-    parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments per family")
-    parser.add_argument("--regimes", type=Path, help="folder with one folder of rows of the regimes per family")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--figures", help="only these, separated by commas")
-    arguments = parser.parse_args()
-    inputs = read(arguments)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    names = arguments.figures.split(",") if arguments.figures else []
+def main(options: Namespace) -> int:
+    """Draw a family's figures, or the paper's own of what was judged."""
+    inputs = read(options)
+    options.out.mkdir(parents=True, exist_ok=True)
+    names = options.figures.split(",") if options.figures else []
     for name, drawing in draw(inputs, names).items():
-        write(inputs, name, drawing, arguments.out)
+        write(inputs, name, drawing, options.out)
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main, collect=False)

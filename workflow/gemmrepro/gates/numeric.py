@@ -6,10 +6,10 @@ to nearest, bit for bit. Outputs are poisoned with NaN before every launch, arra
 payload is checked afterwards, inputs must stay unchanged, and launches on the same input must agree bit for bit (a
 difference is a race).
 
-    python -m gemmrepro.gates.numeric --kernel ladder.naive --build results/build --seeds 2 \\
+    python -m gemmrepro judge-numbers --kernels ladder.naive --build results/build --seeds 2 \\
         --out results/gates/numeric/ladder.naive.json
-    python -m gemmrepro.gates.numeric --family ladder --build results/build --seeds 2 --out-dir results/gates/numeric
-    python -m gemmrepro.gates.numeric --kernel ladder.naive=cuda12 --kernel ladder.smem=cuda12,cuda13 ...
+    python -m gemmrepro judge-numbers --family ladder --build results/build --seeds 2 --out-dir results/gates/numeric
+    python -m gemmrepro judge-numbers --kernels ladder.naive=cuda12 ladder.smem=cuda12,cuda13 ...
 
 Of a kernel that names no toolkits every binary that was built is judged; of one with an empty list (``ladder.smem=``)
 none, and its verdict has no toolkit.
@@ -17,12 +17,12 @@ none, and its verdict has no toolkit.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import signal
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ from gemmrepro.build import record
 from gemmrepro.core.files import read_json, write_json
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.core.machine import free_memory
-from gemmrepro.errors import UserError, run_stage, shortage
+from gemmrepro.errors import UserError, shortage
 from gemmrepro.gates.operations import Gates, Memory, allowed, gate_key, needed_memory
 from gemmrepro.gpu import device, lock
 from gemmrepro.gpu.loaded import Loaded
@@ -45,7 +45,7 @@ from gemmrepro.registry import Kernel, card
 PATIENCE = 120.0
 """Time limit of a binary's entry point in seconds, when several kernels are judged."""
 
-WORKER = (sys.executable, "-m", "gemmrepro.gates.numeric", "--worker")
+WORKER = (sys.executable, "-m", "gemmrepro", "judge-numbers", "--worker")
 """The command of a process that reads what to judge from its standard input, one a line, and says what it judged."""
 
 BROKEN = 74
@@ -302,42 +302,25 @@ def unfinished(wanted: Wanted, build: Path, status: str, reason: str) -> dict[st
     return {"kernel": kernel.id, **_machine(machine), "toolkits": toolkits}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m gemmrepro.gates.numeric", description=__doc__.split("\n")[0])
-    which = parser.add_mutually_exclusive_group()
-    which.add_argument("--kernel", action="append", metavar="ID[=TOOLKITS]", help="a kernel; or several")
-    which.add_argument("--family", help="every kernel of a family")
-    parser.add_argument("--build", type=Path, default=Path("results/build"))
-    parser.add_argument("--seeds", type=int, default=2, help="how many fresh seeds each case is drawn with")
-    parser.add_argument("--seed", type=int, action="append", help="a seed to use again, instead of fresh ones")
-    parser.add_argument("--out", type=Path, help="where the verdict goes, with one --kernel")
-    parser.add_argument("--out-dir", type=Path, help="folder for one verdict per kernel")
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=PATIENCE,
-        help="with --out-dir: time limit of an entry point in seconds",
-    )
-    parser.add_argument("--processes", type=int, default=1, help="with --out-dir: how many judge side by side")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+def main(arguments: Namespace) -> int:
+    """Judge kernels, or be the process that does."""
     if arguments.seeds < 1:
         raise UserError("--seeds must be at least 1.")
     if arguments.worker:
         return _work(arguments)
-    if not (arguments.kernel or arguments.family):
-        raise UserError("name kernels with --kernel, or a family with --family.")
-    if bool(arguments.out) == bool(arguments.out_dir) or (arguments.out and len(arguments.kernel or ()) != 1):
-        raise UserError("give --out with one --kernel, or --out-dir, the folder that the verdicts go to.")
+    if not (arguments.kernels or arguments.family):
+        raise UserError("name kernels with --kernels, or a family with --family.")
+    if bool(arguments.out) == bool(arguments.out_dir) or (arguments.out and len(arguments.kernels or ()) != 1):
+        raise UserError("give --out with one kernel, or --out-dir, the folder that the verdicts go to.")
     if arguments.family:
         registry.family(arguments.family)
         wanted = [Wanted(kernel, kernel.platform.toolkits) for kernel in registry.kernels(arguments.family)]
     else:
-        wanted = [Wanted.parse(text) for text in arguments.kernel]
+        wanted = [Wanted.parse(text) for text in arguments.kernels]
     seeds = arguments.seed or fresh_seeds(arguments.seeds)
     if arguments.out_dir:
         device.claim_gpu()  # one card for all processes
-        places = (arguments.build, seeds, arguments.out_dir, arguments.patience)
+        places = (arguments.build, seeds, arguments.out_dir, arguments.patience or PATIENCE)
         judge_side_by_side(wanted, *places, max(1, arguments.processes))
         return 0
     session = device.open_gpu()
@@ -348,7 +331,7 @@ def main() -> int:
     return 0
 
 
-def _work(arguments: argparse.Namespace) -> int:
+def _work(arguments: Namespace) -> int:
     """Judge what standard input names, until it ends or a kernel breaks the GPU's context."""
     session, gates = device.open_gpu(), Gates()
     with lock.shared(session):
@@ -375,7 +358,3 @@ def usable(session: device.Session) -> bool:
     except UserError:
         return False
     return True
-
-
-if __name__ == "__main__":
-    run_stage(main)

@@ -35,7 +35,7 @@ from gemmrepro.gates.gate import Gate
 from gemmrepro.gates.gemm import Gemm
 from gemmrepro.gates.pointwise import GAMMA, UNIT, Gelu
 from gemmrepro.gates.scaled import ScaledGemm
-from gemmrepro.gates.vectors import Histogram, Reduce, VectorCopy
+from gemmrepro.gates.vectors import Histogram, Reduce, VectorCopy, WholeCopy
 from gemmrepro.operations import Shape, nbytes, operation
 from gemmrepro.registry import Kernel, card, keys
 from gemmrepro.registry.callables import described
@@ -55,6 +55,7 @@ GATES: Mapping[str, type[Gate]] = MappingProxyType(
         "ceiling_flops": ArithmeticCeiling,
         "ceiling_bytes": DeviceCopy,
         "vector_copy": VectorCopy,
+        "whole_copy": WholeCopy,
         "reduce": Reduce,
         "histogram": Histogram,
     }

@@ -220,6 +220,24 @@ class VectorCopy(_VectorGate):
         return bit_for_bit(operands.output, reference)
 
 
+class WholeCopy(VectorCopy):
+    """A copy of lengths that are multiples of what the kernel takes; it must refuse any other."""
+
+    def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
+        step = kernel.accepts.multiple_of.get("n", 1)
+        lengths = {-(-n // step) * step + more for n in (*LENGTHS, 4097) for more in (0, 1)}
+        for shape in (*(Shape(1, n, 1) for n in sorted(lengths)), *kernel.promises.gate_shapes):
+            if kernel.takes(shape):
+                storage = np.dtype(STORAGE[kernel.compute.dtype_in])
+                data = np.frombuffer(np.random.default_rng([seed, shape.n]).bytes(shape.n * storage.itemsize), storage)
+                got, problems = _run(session, launch, kernel.problem, shape, data, shape.n)
+                inputs, verdict = "random bits", _exact_verdict(_exactly(got, data) + problems)
+            else:
+                message = _refusal(kernel, launch, shape)
+                inputs, verdict = "refused size", Verdict(not message, None, None, message)
+            yield Judged(Case(shape, 1.0, 0.0, inputs, seed), verdict, 0.0)
+
+
 def _exact_verdict(problems: Sequence[str]) -> Verdict:
     return Verdict(not problems, None if problems else 0.0, None, "; ".join(problems))
 

@@ -1,6 +1,6 @@
 """Lists the GPU kernels that baselines launch, with PyTorch's profiler, or with CUPTI where there is no PyTorch.
 
-    python -m gemmrepro.gpu.baseline_kernels \\
+    python -m gemmrepro baseline-kernels \\
         --names '["cublas.sgemm", "gemm", "fp32", "fp32", "row,row,row", 256, 256, 256, null]'
 
 Profiling affects the whole process, so a sweep runs this as a child process (`baselines.gpu_kernel_names`).
@@ -8,14 +8,13 @@ Profiling affects the whole process, so a sweep runs this as a child process (`b
 
 from __future__ import annotations
 
-import argparse
 import json
+from argparse import Namespace
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from gemmrepro.core.files import write_json
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, device
 from gemmrepro.operands import Operands, random
 from gemmrepro.operations import Problem, Shape
@@ -91,21 +90,10 @@ def _profile(wanted: Sequence[Wanted]) -> dict[str, str]:
     return names
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m gemmrepro.gpu.baseline_kernels", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument(
-        "--names",
-        nargs="+",
-        required=True,
-        metavar="JSON",
-        help="print the GPU kernels behind lists of baseline, op, types in and out, layout, m, n, k and algorithm",
-    )
-    parser.add_argument("--out", type=Path, help="write them to this file too")
-    arguments = parser.parse_args()
+def main(options: Namespace) -> int:
+    """Print the GPU kernels behind baselines, as JSON."""
     wanted = []
-    for item in arguments.names:
+    for item in options.names:
         try:
             name, *problem, m, n, k, chosen = json.loads(item)
             shape = Shape(int(m), int(n), int(k))
@@ -116,11 +104,7 @@ def main() -> int:
             ) from None
         baselines.baseline(name)
     names = _profile(wanted)
-    if arguments.out:
-        write_json(arguments.out, names)
+    if options.out:
+        write_json(options.out, names)
     print(json.dumps(names))
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

@@ -283,7 +283,7 @@ def gpu_kernel_names(wanted: Sequence[tuple[str, Problem, Shape, int | None]]) -
     if not wanted:
         return {}
     items = [json.dumps([name, *astuple(problem), *astuple(shape), chosen]) for name, problem, shape, chosen in wanted]
-    command = [sys.executable, "-m", "gemmrepro.gpu.baseline_kernels", "--names", *items]
+    command = [sys.executable, "-m", "gemmrepro", "baseline-kernels", "--names", *items]
     answer = subprocess.run(command, capture_output=True, text=True, cwd=ROOT / "workflow")
     if answer.returncode != 0:
         reason = answer.stderr.strip().splitlines()[-1:] or ["no reason given"]

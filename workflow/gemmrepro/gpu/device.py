@@ -396,14 +396,14 @@ def _describe(runtime: Any, device: Any, nvml: Any) -> tuple[Gpu, Any]:
 
 
 def described() -> dict[str, Any]:
-    """The output of `python -m gemmrepro.gpu.describe`, run as a child process so that this one does not open the GPU.
+    """The output of `python -m gemmrepro gpu`, run as a child process so that this one does not open the GPU.
 
     Raises:
         UserError: no GPU can be used; the child process prints why.
     """
     try:
         text = subprocess.check_output(
-            [sys.executable, "-m", "gemmrepro.gpu.describe"],
+            [sys.executable, "-m", "gemmrepro", "gpu"],
             env={**os.environ, "PYTHONPATH": str(ROOT / "workflow")},
             text=True,
         )

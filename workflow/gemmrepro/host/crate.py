@@ -8,11 +8,11 @@ sources give the same binaries again; an image's file changes with every build a
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import mimetypes
 import os
 import shutil
+from argparse import Namespace
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ import yaml
 import gemmrepro
 from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
 from gemmrepro.core.paths import ROOT
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.host.finished_outputs import Job, jobs_behind
 
 TARGETS = (
@@ -315,14 +315,8 @@ def write(folder: Path, out: Path) -> Mapping[str, int]:
     return {"jobs": len(jobs), "entities": len(run.crate.get_entities())}
 
 
-def main() -> None:
+def main(options: Namespace) -> int:
     """Write the crate of the run in the current folder."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the crate; replaced")
-    options = parser.parse_args()
     counts = write(Path.cwd(), options.out)
     print(f"{options.out}: {counts['jobs']} jobs, {counts['entities']} entities")
-
-
-if __name__ == "__main__":
-    run_stage(main)
+    return 0

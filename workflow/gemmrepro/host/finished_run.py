@@ -8,15 +8,14 @@ The run is the main command's on a machine with a GPU. What it took from recordi
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import tempfile
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from gemmrepro import experiments, registry
 from gemmrepro.core.files import read_json, write_json
-from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import slug
 from gemmrepro.measure import regimes as regime_files
@@ -88,13 +87,8 @@ def _copy(files: Sequence[Path], out: Path) -> None:
         shutil.copyfile(path, out / path.name)
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Bundle the run that the command line names."""
-    parser = argparse.ArgumentParser(prog="gemmrepro bundle", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("bundle", type=Path, help="the zip to write")
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="what the run made")
-    parser.add_argument("--sign", type=Path, metavar="KEY", help="sign it with this SSH key (ssh-keygen -Y sign)")
-    options = parser.parse_args(arguments)
+def main(options: Namespace) -> int:
+    """Bundle a finished run."""
     with tempfile.TemporaryDirectory() as folder:
         recordings = collect(options.results, Path(folder))
         write_bundle(recordings, options.bundle)

@@ -1,25 +1,23 @@
 """Build one container image: Dockerfile → root file system (docker, podman, buildah) → SIF, and a list of its packages.
 
-``python -m gemmrepro.host.images --env cuda13 --recipe docker/cuda13.Dockerfile --sif resources/images/cuda13.sif
+``python -m gemmrepro image --env cuda13 --recipe docker/cuda13.Dockerfile --sif resources/images/cuda13.sif
 --lock resources/images/cuda13.lock.json``
 """
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from gemmrepro import __version__
 from gemmrepro.core.files import write_json
 from gemmrepro.core.machine import git_commit
-from gemmrepro.errors import run_stage
 from gemmrepro.host.builders import find_builder, mounts_containers, provide_base
 from gemmrepro.host.containers import apptainer_version, container_environment, find_apptainer, make_caches
 from gemmrepro.host.recipes import Packages, Recipe, Sources, lock_record, locked_as, read_recipe, requirements_sha256
@@ -71,31 +69,21 @@ def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, wor
     return record
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="gemmrepro.host.images", description=__doc__)
-    parser.add_argument("--env", required=True, help="the image's name, such as cuda13")
-    parser.add_argument("--recipe", required=True, type=Path, help="its Dockerfile")
-    parser.add_argument("--sif", required=True, type=Path, help="the image file to write")
-    parser.add_argument("--lock", required=True, type=Path, help="the list of its packages to write")
-    args = parser.parse_args(argv)
-
-    recipe = read_recipe(args.recipe)
+def main(options: Namespace) -> int:
+    """Build an image."""
+    recipe = read_recipe(options.recipe)
     builder = find_builder()
     environ = {**os.environ, **container_environment(os.environ)}
     find_apptainer(environ.get("PATH"))
     make_caches(environ)
     started = time.monotonic()
-    with workspace(args.sif.resolve().parent, args.env, environ) as work:
-        listed = build_sif(args.env, recipe, builder, args.sif, args.lock, work)["os"]
-    size = args.sif.stat().st_size / 1e6
+    with workspace(options.sif.resolve().parent, options.env, environ) as work:
+        listed = build_sif(options.env, recipe, builder, options.sif, options.lock, work)["os"]
+    size = options.sif.stat().st_size / 1e6
     locked = sum(each["locked"] for each in listed)
     print(
-        f"{args.sif}: {size:.0f} MB in {time.monotonic() - started:.0f} s, "
+        f"{options.sif}: {size:.0f} MB in {time.monotonic() - started:.0f} s, "
         f"{locked} of Debian's {len(listed)} packages in the locked version",
         file=sys.stderr,
     )
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

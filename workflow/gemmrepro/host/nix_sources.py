@@ -1,6 +1,6 @@
 """What images are built from, by Nix or from Dockerfiles: Debian's and PyPI's files by hash, in ``nix/sources.json``.
 
-``python -m gemmrepro.host.nix_sources lock`` writes that file from the Dockerfiles and ``envs/requirements``; ``fetch
+``python -m gemmrepro lock-sources`` writes that file from the Dockerfiles and ``envs/requirements``; ``fetch
 FOLDER`` downloads the files that it lists and checks them, for Nix. Both fetch as this host's apt and pip do, so that
 no address of a mirror is written down. ``docker/apt-locked`` installs the same versions of Debian's packages in a
 Dockerfile's image.
@@ -8,7 +8,6 @@ Dockerfile's image.
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import os
 import re
@@ -16,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -25,11 +25,10 @@ from urllib.parse import unquote
 
 from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.host.recipes import (
     RELOCK,
     SNAPSHOT,
-    SOURCES,
     Environment,
     Sources,
     debian_packages,
@@ -311,23 +310,15 @@ def _pip_download(sources: Sources, files: Sequence[str], folder: Path, requirem
             _pip(requirements, folder, "pip could not download the flake's files; try again", options)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="gemmrepro.host.nix_sources", description=str(__doc__).split("\n", 1)[0])
-    commands = parser.add_subparsers(dest="command", required=True)
-    locking = commands.add_parser("lock", help="write nix/sources.json from the Dockerfiles and envs/requirements")
-    locking.add_argument("--out", type=Path, default=SOURCES)
-    fetching = commands.add_parser("fetch", help="download the locked files, and check them")
-    fetching.add_argument("folder", type=Path)
-    fetching.add_argument("environments", nargs="*", help="such as cuda13 (default: all)")
-    args = parser.parse_args(argv)
-    if args.command == "lock":
-        with tempfile.TemporaryDirectory(prefix="gemmrepro-nix-") as folder:
-            write_json(args.out, asdict(lock(Path(folder))))
-        return 0
-    sources = Sources.read()
-    fetch(sources, args.environments or [*sources.environments], args.folder)
+def lock_step(options: Namespace) -> int:
+    """Write the lock file from the Dockerfiles and envs/requirements."""
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-nix-") as folder:
+        write_json(options.out, asdict(lock(Path(folder))))
     return 0
 
 
-if __name__ == "__main__":
-    run_stage(main)
+def fetch_step(options: Namespace) -> int:
+    """Download the locked files of some environments, by default all, and check them."""
+    sources = Sources.read()
+    fetch(sources, options.environments or [*sources.environments], options.folder)
+    return 0

@@ -25,7 +25,7 @@ SOURCES = ROOT / LOCK
 SNAPSHOT = "GEMMREPRO_SNAPSHOT"
 """The variable with the address of a snapshot of Debian, for what its mirrors no longer have."""
 
-RELOCK = "PYTHONPATH=workflow envs/run python -m gemmrepro.host.nix_sources lock"
+RELOCK = "PYTHONPATH=workflow envs/run python -m gemmrepro lock-sources"
 
 
 @dataclass(frozen=True)

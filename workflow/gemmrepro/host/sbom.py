@@ -1,6 +1,6 @@
 """The bill of materials of a container image, in CycloneDX: its packages with hashes and licences, from its lock.
 
-``python -m gemmrepro.host.sbom --env report --sif resources/images/report.sif
+``python -m gemmrepro sbom --env report --sif resources/images/report.sif
 --lock resources/images/report.lock.json --out results/sbom/report.cdx.json``
 
 The lock says which packages there are. The image says under which licences, and is refused if it holds others. The
@@ -10,11 +10,11 @@ gives the same bill.
 
 from __future__ import annotations
 
-import argparse
 import importlib.metadata
 import os
 import re
 import uuid
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from gemmrepro import __version__
 from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.paths import ROOT
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.host.containers import container_environment, make_caches
 from gemmrepro.host.inventory import Entry
 from gemmrepro.host.recipes import PackageHashes, Packages, normalized
@@ -203,27 +203,17 @@ def as_json(made: Bom) -> str:
     return JsonV1Dot6(made).output_as_string(indent=2) + "\n"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="gemmrepro.host.sbom", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--env", required=True, help="the image's name, such as report")
-    parser.add_argument("--sif", required=True, type=Path, help="the image")
-    parser.add_argument("--lock", required=True, type=Path, help="the list of its packages")
-    parser.add_argument("--out", required=True, type=Path, help="the bill of materials to write, CycloneDX in JSON")
-    args = parser.parse_args(argv)
-
+def main(options: Namespace) -> int:
+    """Write the bill of materials of an image."""
     _library()
     environ = {**os.environ, **container_environment(os.environ)}
     make_caches(environ)
-    lock = read_json(args.lock, "the image's lock file", "build the image again")
-    inventory = list_packages(args.sif, environ)
-    check_lock(lock, inventory, args.sif)
-    made = bill(lock, inventory, filesystem_sha256(args.sif, environ), PackageHashes.of(args.env, ROOT))
-    write_atomic(args.out, as_json(made))
+    lock = read_json(options.lock, "the image's lock file", "build the image again")
+    inventory = list_packages(options.sif, environ)
+    check_lock(lock, inventory, options.sif)
+    made = bill(lock, inventory, filesystem_sha256(options.sif, environ), PackageHashes.of(options.env, ROOT))
+    write_atomic(options.out, as_json(made))
     licensed = sum(bool(part.licenses) for part in made.components)
     hashed = sum(bool(part.hashes) for part in made.components)
-    print(f"{args.out}: {len(made.components)} packages, {hashed} with their hash, {licensed} with their licence")
+    print(f"{options.out}: {len(made.components)} packages, {hashed} with their hash, {licensed} with their licence")
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

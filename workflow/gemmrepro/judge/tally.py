@@ -1,6 +1,6 @@
 """The three tallies, and the articles' statements by way of judging, as Markdown tables computed from verdicts.json.
 
-    python -m gemmrepro.judge.tally [results/verdicts.json]
+    python -m gemmrepro tally [results/verdicts.json]
 
 Fails if a statement that is marked as wrong on any GPU turned out to hold: then either the correction or the test is
 wrong.
@@ -8,13 +8,13 @@ wrong.
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.core.files import read_json
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.judge.claim import ANYWHERE, ARTICLE
 from gemmrepro.judge.judging import SCHEMA
 from gemmrepro.judge.rules import RIGHT, VERDICTS
@@ -51,11 +51,10 @@ def _table(key: str, words: Sequence[str], claims: Sequence[Mapping[str, Any]]) 
     return "\n".join(f"| {' | '.join(row)} |" for row in padded)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Print the tallies of verdicts.json.")
-    parser.add_argument("verdicts", type=Path, nargs="?", default=VERDICTS_JSON)
-    path = parser.parse_args().verdicts
-    document = read_json(path, "the verdicts", "make them with python -m gemmrepro.judge.verdicts")
+def main(options: Namespace) -> int:
+    """Print the tallies; 1 where a statement that is marked as wrong holds."""
+    path = options.verdicts[0] if options.verdicts else VERDICTS_JSON
+    document = read_json(path, "the verdicts", "make them with python -m gemmrepro verdicts")
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise UserError(f"{path} was written by another version; judge again.")
     print(tallies(document["claims"]))
@@ -63,7 +62,3 @@ def main() -> int:
     for name in holding:
         print(f"{name} is marked as wrong, yet its statement holds")
     return 1 if holding else 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

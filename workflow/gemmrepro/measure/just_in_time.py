@@ -5,7 +5,7 @@ were compiled ahead of time (`gemmrepro.build.cutile`), for no particular array.
 operands; they must write the same bits. The verdict also states whether the machine code is the same, and how fast it
 is relative to the binary's, because arrays tell the compiler more than the record promises.
 
-    python -m gemmrepro.measure.just_in_time --family cutile --build results/build \\
+    python -m gemmrepro just-in-time --family cutile --build results/build \\
         --out results/just_in_time/cutile.json
 
 It needs a GPU, CuPy, cuda-core, nvidia-ml-py, and cuda-tile with its compiler, all of which the CUDA 13 image has. If
@@ -14,12 +14,12 @@ one is missing, the check is skipped and the verdict gives the reason.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import importlib.metadata
 import io
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from gemmrepro.core.architectures import pick_arch
 from gemmrepro.core.dtypes import bits
 from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.gates.gate import POISON_BITS
 from gemmrepro.gpu import device, lock
 from gemmrepro.gpu.loaded import Loaded
@@ -309,16 +309,8 @@ def _operands(kernel: Kernel, shape: Shape) -> Operands:
     return Operands.of(kernel, shape, *random(kernel.problem, shape, SEED))
 
 
-def main() -> int:
-    """Command line; writes the verdicts and exits with 1 if two compilations of a kernel differ."""
-    parser = argparse.ArgumentParser(
-        prog="python -m gemmrepro.measure.just_in_time", description=str(__doc__).split("\n")[0]
-    )
-    parser.add_argument("--family", required=True, help="the family whose cuTile kernels are checked")
-    parser.add_argument("--build", type=Path, default=Path("results/build"))
-    parser.add_argument("--size", type=int, default=0, help="time matrix products at this size (default 0: not at all)")
-    parser.add_argument("--out", type=Path, required=True, help="the verdicts, as JSON")
-    arguments = parser.parse_args()
+def main(arguments: Namespace) -> int:
+    """Write the verdicts; 1 if two compilations of a kernel differ."""
     registry.family(arguments.family)
     kernels = [kernel for kernel in registry.kernels(arguments.family) if kernel.compiler_traits.just_in_time]
     if not kernels:
@@ -331,7 +323,3 @@ def main() -> int:
     for name, verdict in verdicts.items():
         print(f"{name:32} {verdict}", file=sys.stderr)
     return int(any(verdict.status == "failed" for verdict in verdicts.values()))
-
-
-if __name__ == "__main__":
-    run_stage(main)

@@ -1,6 +1,6 @@
 """Measure one family: every kernel, toolkit, size and cache state, paired with its baseline, in rounds over time.
 
-    python -m gemmrepro.measure.sweep --family ladder --config results/config.json --build results/build \\
+    python -m gemmrepro sweep --family ladder --config results/config.json --build results/build \\
         --gates results/gates --journal results/sweep/ladder --out results/measure/ladder
 
 With ``--regimes`` its kernels run alone, in the regimes of `gemmrepro.measure.regimes`: sustained, and in bursts. They
@@ -19,18 +19,18 @@ GEMM is timed as C = AB (alpha = 1, beta = 0). The baseline is also a point, mea
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.core.files import read_json
 from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent, sayer
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, lock
 from gemmrepro.measure import results
 from gemmrepro.measure.passes import GpuDevice, Passes, RegimeSettings, sets
@@ -46,8 +46,8 @@ say = sayer("sweep")
 class RoundProcess:
     """A process that measures one round. It imports its libraries, then waits to be told to start."""
 
-    def __init__(self, arguments: argparse.Namespace, number: int, free: int) -> None:
-        command = [sys.executable, "-m", "gemmrepro.measure.sweep", "--round", str(number), "--free", str(free)]
+    def __init__(self, arguments: Namespace, number: int, free: int) -> None:
+        command = [sys.executable, "-m", "gemmrepro", "sweep", "--round", str(number), "--free", str(free)]
         for name in ("family", "config", "build", "gates", "journal", "out"):
             command += [f"--{name}", str(getattr(arguments, name))]
         if arguments.kernels:
@@ -77,7 +77,7 @@ def _told_to_start() -> float | None:
     return float(line) if line.strip() else None
 
 
-def run_rounds(sweep: Sweep, arguments: argparse.Namespace, deadline: float | None) -> int:
+def run_rounds(sweep: Sweep, arguments: Namespace, deadline: float | None) -> int:
     """Measure every round that the journal lacks; returns the exit code of the last one that ran.
 
     Each round's process imports its libraries while the round before it is measured.
@@ -97,11 +97,11 @@ def run_rounds(sweep: Sweep, arguments: argparse.Namespace, deadline: float | No
     return 0
 
 
-def _folders(arguments: argparse.Namespace) -> tuple[Path, Path, Path]:
+def _folders(arguments: Namespace) -> tuple[Path, Path, Path]:
     return arguments.build, arguments.gates, arguments.journal
 
 
-def in_turn(arguments: argparse.Namespace, config: dict[str, Any], start: float) -> bool:
+def in_turn(arguments: Namespace, config: dict[str, Any], start: float) -> bool:
     """Time kernels in turn with their baselines; False if the budget ended before all rounds.
 
     Raises:
@@ -136,7 +136,7 @@ def in_turn(arguments: argparse.Namespace, config: dict[str, Any], start: float)
     return not code
 
 
-def alone(arguments: argparse.Namespace, config: dict[str, Any], wanted: RegimeSettings, start: float) -> bool:
+def alone(arguments: Namespace, config: dict[str, Any], wanted: RegimeSettings, start: float) -> bool:
     """Time kernels sustained and in bursts; False if the budget ended before all passes."""
     settings = dataclasses.replace(
         Settings.of(config["sweep"], arguments.family),
@@ -163,38 +163,13 @@ def alone(arguments: argparse.Namespace, config: dict[str, Any], wanted: RegimeS
     return True
 
 
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m gemmrepro.measure.sweep", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--family", required=True)
-    parser.add_argument("--config", type=Path, required=True, help="the validated configuration, as JSON")
-    parser.add_argument("--build", type=Path, default=Path("results/build"))
-    parser.add_argument("--gates", type=Path, default=Path("results/gates"))
-    parser.add_argument("--journal", type=Path, required=True, help="folder of finished points; kept between runs")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--regimes", action="store_true", help="time kernels alone, sustained and in bursts")
-    parser.add_argument("--kernels", help="ids of the only kernels to time, comma-separated; default: all")
-    parser.add_argument("--budget", type=float, help=f"stop after this many seconds, with exit code {UNFINISHED}")
-    parser.add_argument(
-        "--round",
-        type=int,
-        help="measure only this round, in this process, and write nothing else; it starts when a line is read from "
-        "standard input, with the seconds that it may take, or none",
-    )
-    parser.add_argument("--free", type=int, help="with --round: bytes of GPU memory that its points may take")
-    parser.add_argument("--no-profile", action="store_true", help="do not look up which GPU kernels the baselines run")
-    parser.add_argument("--partial", action="store_true", help="write the results of an unfinished sweep too")
-    return parser.parse_args()
-
-
-def main() -> int:
-    arguments = _arguments()
+def main(arguments: Namespace) -> int:
+    """Measure a family; 75 where the budget ended first."""
     start = time.monotonic()
     if arguments.round is not None and arguments.budget is not None:
         raise UserError(
             "--budget does not apply to --round; write the seconds that the round may take to its standard input, as "
-            f"in: echo {arguments.budget:g} | python -m gemmrepro.measure.sweep --round {arguments.round} ..."
+            f"in: echo {arguments.budget:g} | python -m gemmrepro sweep --round {arguments.round} ..."
         )
     registry.family(arguments.family)
     config = read_json(arguments.config, "the configuration", "let the workflow write it, or see its schema")
@@ -213,7 +188,3 @@ def main() -> int:
         say(f"stopped after {time.monotonic() - start:.0f} s with points left; run the same command again to continue")
         return UNFINISHED
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

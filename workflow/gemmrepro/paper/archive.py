@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import zipfile
+from argparse import Namespace
 from pathlib import Path
 
 from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 
 DATE = (1980, 1, 1, 0, 0, 0)
 """The date of every file in the archive, so that equal reports make equal archives."""
@@ -33,15 +33,8 @@ def pack(report: Path, out: Path) -> int:
     return len(files)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Pack the report into a ZIP file.")
-    parser.add_argument("--report", type=Path, required=True, help="folder of the report")
-    parser.add_argument("--out", type=Path, required=True)
-    arguments = parser.parse_args()
-    count = pack(arguments.report, arguments.out)
-    print(f"wrote {arguments.out}, {arguments.out.stat().st_size / 1e6:.1f} MB, {count} files")
+def main(options: Namespace) -> int:
+    """Pack the report into a ZIP file."""
+    count = pack(options.report, options.out)
+    print(f"wrote {options.out}, {options.out.stat().st_size / 1e6:.1f} MB, {count} files")
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

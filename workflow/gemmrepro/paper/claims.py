@@ -177,7 +177,7 @@ class VerdictsView:
 
 def read_verdicts(path: Path, place: Place = nowhere) -> VerdictsView:
     """Read verdicts.json; `place` finds the row behind a key. Raises UserError if it is missing or not JSON."""
-    verdicts = read_json(path, "the verdicts", "make them with python -m gemmrepro.judge.verdicts")
+    verdicts = read_json(path, "the verdicts", "make them with python -m gemmrepro verdicts")
     return VerdictsView(
         claims=tuple(claim_view(entry, place) for entry in verdicts["claims"]),
         gpu=verdicts["gpu"],

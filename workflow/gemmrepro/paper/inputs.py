@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import math
 import re
 import xml.etree.ElementTree as ElementTree
 import zlib
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -282,7 +282,7 @@ class Inputs:
         files: what the pages link to.
     """
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    def __init__(self, arguments: Namespace) -> None:
         self.config = read_json(arguments.config, "the configuration", "write it, or let the workflow do so")
         self.families: list[str] = list(self.config.get("families") or registry.family_names())
         names, self.files = self.families, Files()

@@ -8,11 +8,10 @@ was not built is stated, not hidden.
 
 from __future__ import annotations
 
-import argparse
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -20,7 +19,6 @@ from markupsafe import Markup
 
 from gemmrepro.core.names import REPORT_PAGES, SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
-from gemmrepro.errors import run_stage
 from gemmrepro.experiments import paper_figures
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import Claim
@@ -196,30 +194,11 @@ def numbered(findings: Mapping[str, FigureView], families: Sequence[View]) -> di
     return ours
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Write the report.")
-    parser.add_argument("--verdicts", type=Path, required=True)
-    parser.add_argument("--measure", type=Path, required=True, help="folder with one folder of rows per family")
-    parser.add_argument("--gates", type=Path, required=True, help="folder with one gate verdict per kernel")
-    parser.add_argument("--build", type=Path, required=True, help="folder with the build records")
-    parser.add_argument("--figures", type=Path, required=True, help="folder with one folder of figures per family")
-    parser.add_argument("--images", type=Path, required=True, help="folder with the images' lock files; may be empty")
-    parser.add_argument("--experiments", type=Path, help="folder with one folder of experiments per family")
-    parser.add_argument("--regimes", type=Path, help="folder with one folder of rows of the regimes per family")
-    parser.add_argument(
-        "--gpus", type=Path, nargs="*", default=[], help="folders of judged recordings, one per other GPU"
-    )
-    parser.add_argument("--recorded", type=Path, help="a GPU's recordings, for what compute-sanitizer said there")
-    parser.add_argument("--config", type=Path, required=True, help="the whole configuration as JSON")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the report; index.html begins it")
-    arguments = parser.parse_args()
-    inputs = Inputs(arguments)
+def main(options: Namespace) -> int:
+    """Write the report."""
+    inputs = Inputs(options)
     pages = render(inputs)
-    bundle.write(pages, inputs.files, arguments.out)
+    bundle.write(pages, inputs.files, options.out)
     paper = len(pages["index.html"].encode())
-    print(f"wrote {arguments.out}/index.html, {paper / 1e6:.2f} MB, and {len(pages) - 1} pages beside it")
+    print(f"wrote {options.out}/index.html, {paper / 1e6:.2f} MB, and {len(pages) - 1} pages beside it")
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main, collect=False)

@@ -10,10 +10,10 @@ The recordings appear whole, or not at all.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import shutil
 import tempfile
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -136,19 +136,8 @@ def _exchange(new: Path, target: Path, aside: Path) -> None:
         raise
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Accept the bundle that the command line names."""
-    parser = argparse.ArgumentParser(prog="gemmrepro accept", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("bundle", type=Path)
-    parser.add_argument(
-        "--build", type=Path, default=ROOT / "results/build", help="build records, which hold build keys"
-    )
-    parser.add_argument("--recordings", type=Path, default=RECORDINGS, help="where to file it")
-    parser.add_argument("--replace", action="store_true", help="replace families that this GPU has already")
-    parser.add_argument("--stale", action="store_true", help="accept rows of other builds, which support no claim")
-    parser.add_argument("--signers", type=Path, help="allowed signers, as ssh-keygen(1) says; needs --identity")
-    parser.add_argument("--identity", help="whose signature it must bear")
-    options = parser.parse_args(arguments)
+def main(options: Namespace) -> int:
+    """Accept a bundle."""
     if bool(options.signers) != bool(options.identity):
         raise UserError("give --signers and --identity together.")
     content = check_signature(options.bundle, options.signers, options.identity) if options.signers else None

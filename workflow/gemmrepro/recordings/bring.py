@@ -1,6 +1,6 @@
 """Bring committed recordings into the results, checked, and mark what no longer belongs to today's binaries.
 
-    python -m gemmrepro.recordings.bring --families ladder,hopper --recorded reports/recorded/h200 \\
+    python -m gemmrepro recorded-rows --families ladder,hopper --recorded reports/recorded/h200 \\
         --build results/build --out results/measure --regimes results/regimes
 
 A row is "current" if its build key and its run key are those of today's build of the same kernel with the same toolkit,
@@ -13,9 +13,9 @@ its ratio is to the baseline of that take. run.json also says how far takes agre
 
 from __future__ import annotations
 
-import argparse
 import io
 import sys
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 import pandas as pd
 
 from gemmrepro.core.files import csv_text, parquet, write_atomic, write_json
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.measure import regimes as taken
 from gemmrepro.measure.columns import COUNTER_COLUMNS, REGIME_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.recording import (
@@ -122,16 +122,8 @@ def _earlier(found: Sequence[RegimeRecording], take_of: Mapping[RegimePoint, int
     ]
 
 
-def main() -> int:
-    """Bring the families that the command line names."""
-    summary_line = (__doc__ or "").split("\n")[0]
-    parser = argparse.ArgumentParser(prog="python -m gemmrepro.recordings.bring", description=summary_line)
-    parser.add_argument("--families", required=True, help="comma-separated")
-    parser.add_argument("--recorded", type=Path, required=True, help="a GPU's folder under reports/recorded")
-    parser.add_argument("--build", type=Path, default=Path("results/build"))
-    parser.add_argument("--out", type=Path, help="a folder for the sweep of each family is made in it")
-    parser.add_argument("--regimes", type=Path, help="a folder for the regimes of each family is made in it")
-    options = parser.parse_args()
+def main(options: Namespace) -> int:
+    """Bring the recorded rows of families."""
     for family in options.families.split(","):
         for what, bring, out in (("recorded", bring_sweep, options.out), ("regimes", bring_regimes, options.regimes)):
             if out is None:
@@ -144,7 +136,3 @@ def main() -> int:
             note = f", {outdated} of them stale{differs}" if outdated else ""
             print(f"{what}: {family}: {count} rows{note}", file=sys.stderr)
     return 0
-
-
-if __name__ == "__main__":
-    run_stage(main)

@@ -19,7 +19,6 @@ It is resumable: finished points stay in the journal under --work, and the same 
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import math
@@ -28,6 +27,7 @@ import shutil
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ import yaml
 from gemmrepro import experiments, registry
 from gemmrepro.build.record import read_build
 from gemmrepro.core.files import read_json, write_atomic, write_json
-from gemmrepro.core.journal import UNFINISHED, sayer
+from gemmrepro.core.journal import sayer
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.schemas import merged
 from gemmrepro.errors import UserError
@@ -61,11 +61,11 @@ LEAST = {"rounds": 2, "seconds": 0, "seeds": 1, "jobs": 1, "budget": 0}
 """The least value of an option that is a number; 0: it must exceed that."""
 
 
-def stage(module: str, *arguments: str) -> int:
+def stage(name: str, *arguments: str) -> int:
     """Run one of the project's stages in its own process, which a kernel that breaks the GPU's context ends alone."""
     path = os.pathsep.join(filter(None, [str(ROOT / "workflow"), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    return subprocess.run([sys.executable, "-m", f"gemmrepro.{module}", *arguments], env=environment).returncode
+    return subprocess.run([sys.executable, "-m", "gemmrepro", name, *arguments], env=environment).returncode
 
 
 class Unsuccessful(Exception):
@@ -84,7 +84,7 @@ class Family:
         gpu: name, driver and slug of the GPU at hand.
     """
 
-    def __init__(self, name: str, asked: argparse.Namespace, config: dict[str, Any], gpu: Mapping[str, str]) -> None:
+    def __init__(self, name: str, asked: Namespace, config: dict[str, Any], gpu: Mapping[str, str]) -> None:
         self.name, self.asked, self.gpu = name, asked, gpu
         self.config = copy.deepcopy(config)
         self.recordings: Path = asked.out / gpu["slug"]
@@ -109,13 +109,13 @@ class Family:
             print(summary_line(verdict), flush=True)
         if self.timed:
             chosen = ["--kernels", ",".join(self.timed)] if self.asked.missing else []
-            self._measure("measure.sweep", self.name, self.measured, *chosen)
+            self._measure("sweep", self.name, self.measured, *chosen)
         if self.take:
             # A take is a measurement of its own: nothing of another one's journal counts.
-            self._measure("measure.sweep", f"regimes/{self.name}/{self.take}", self.regimes, "--regimes")
+            self._measure("sweep", f"regimes/{self.name}/{self.take}", self.regimes, "--regimes")
         if self.experiments:
             chosen = ["--name", ",".join(self.experiments), "--toolkits", ",".join(self.config["sweep"]["toolkits"])]
-            self._measure("experiments.run", f"experiments/{self.name}", self.experimented, *chosen)
+            self._measure("experiments", f"experiments/{self.name}", self.experimented, *chosen)
         self._file()
 
     @property
@@ -182,25 +182,25 @@ class Family:
         for kernel in kernels:
             recorded = filed[kernel.family].get(kernel.id, {})
             if self.asked.regate and kernel.family == self.name:
-                unjudged.append(f"--kernel={kernel.id}")
+                unjudged.append(kernel.id)
             elif not self._is_judged(kernel, _read(self._numeric(kernel))):
                 if self._is_judged(kernel, recorded):
                     write_json(self._numeric(kernel), recorded)
                 else:
-                    unjudged.append(f"--kernel={kernel.id}")
+                    unjudged.append(kernel.id)
         if unjudged:
             counts = ["--seeds", str(self.config["gates"]["seeds"]), "--processes", str(self.asked.jobs)]
             folders = ["--build", str(self.asked.build), "--out-dir", str(self.gates / "numeric")]
-            _succeed(stage("gates.numeric", *folders, *counts, *unjudged))
+            _succeed(stage("judge-numbers", *folders, *counts, "--kernels", *unjudged))
 
-    def _measure(self, module: str, journal: str, out: Path, *chosen: str) -> None:
+    def _measure(self, name: str, journal: str, out: Path, *chosen: str) -> None:
         """Run a measuring stage, which continues from its journal and stops in time for the budget."""
         asked = self.asked
         arguments = ["--family", self.name, "--config", self._config_path, "--build", asked.build]
         arguments += ["--gates", self.gates, "--journal", asked.work / "sweep" / journal, "--out", out]
         if asked.budget:
             arguments += ["--budget", f"{max(0.0, asked.start + asked.budget - time.monotonic()):.0f}"]
-        _succeed(stage(module, *map(str, arguments), *chosen))
+        _succeed(stage(name, *map(str, arguments), *chosen))
 
     def _file(self) -> None:
         """File what was measured, beside recorded rows of other points that still hold."""
@@ -285,12 +285,13 @@ def read_config(files: Iterable[Path]) -> dict[str, Any]:
     return config
 
 
-def configured(asked: argparse.Namespace) -> dict[str, Any]:
+def configured(asked: Namespace) -> dict[str, Any]:
     """The configuration with the command line's changes; makes lists of the options that name several things.
 
     Raises:
         UserError: an argument or the configuration is invalid.
     """
+    asked.jobs = asked.jobs or min(4, os.cpu_count() or 1)
     config = read_config([*CONFIGURATIONS, *filter(None, [asked.config])])
     os.environ["GEMMREPRO_TUNED"] = config["tuned_gpu"]
     for name, least in LEAST.items():
@@ -324,42 +325,8 @@ def configured(asked: argparse.Namespace) -> dict[str, Any]:
     return config
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="workflow/scripts/record", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--config", type=Path, help="settings over those of config/config.yaml and config/record.yaml")
-    add("--build", type=Path, default=ROOT / "results/build", help="the workflow's binaries")
-    add("--work", type=Path, default=ROOT / "results/record", help="journal and verdicts")
-    add("--out", type=Path, default=ROOT / "reports/recorded", help="where recordings are filed")
-    add("--families", help="comma-separated; default: the configuration's")
-    add("--toolkits", help="comma-separated; default: the configuration's")
-    add("--sizes", action="append", default=[], metavar="FAMILY=N,N", help="measure these sizes only")
-    add("--rounds", type=int)
-    add("--caches", help="cold, warm or both, comma-separated; default: the configuration's")
-    add("--seconds", type=float, help="seconds per round of a point, at most")
-    add("--seeds", type=int, help="seeds of the numerical gate")
-    jobs = min(4, os.cpu_count() or 1)
-    add("--jobs", type=int, default=jobs, help="kernels to gate at a time (default %(default)s)")
-    add("--no-counters", action="store_true", help="read no hardware counters")
-    add("--no-sweep", action="store_true", help="gates and experiments only; file no times")
-    add("--regimes", action="store_true", help="also measure kernels sustained and in bursts, as one more take")
-    add("--missing", action="store_true", help="time only kernels without current rows; keep the others'")
-    add("--experiments", help="run these only, comma-separated; 'none' for none; default: all")
-    place = "FAMILY.EXPERIMENT.SETTING=VALUE"
-    add("--setting", action="append", default=[], metavar=place, help="how an experiment measures; the value as JSON")
-    add("--regate", action="store_true", help="run the numerical gate even if its verdict is current")
-    add("--fresh", action="store_true", help="delete this script's journal and verdicts first")
-    add("--bundle", type=Path, help="also write this GPU's recordings of these families into one zip")
-    add("--sign", type=Path, metavar="KEY", help="with --bundle: sign it with this SSH key (ssh-keygen -Y sign)")
-    add("--budget", type=float, help=f"seconds after which to stop measuring, with exit code {UNFINISHED}")
-    return parser.parse_args()
-
-
-def main() -> int:
-    """Record what the command line asks for; returns the exit code of the first stage that fails."""
-    asked = _options()
+def main(asked: Namespace) -> int:
+    """Record what is asked for; returns the exit code of the first stage that fails."""
     asked.start = time.monotonic()
     if asked.sign and not asked.bundle:
         raise UserError("--sign signs a bundle; give --bundle, too.")

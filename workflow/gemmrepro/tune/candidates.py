@@ -137,7 +137,7 @@ class Listing:
         Raises:
             UserError: it is missing or corrupt, or belongs to another tunable, an older space or older sources.
         """
-        again = f"run the compile step again: python -m gemmrepro.tune.stage compile --kernel {tunable.id}"
+        again = f"run the compile step again: python -m gemmrepro tune-compile --kernel {tunable.id}"
         path = folder / LISTING
         content = read_json(path, "the list of candidates", again)
         try:

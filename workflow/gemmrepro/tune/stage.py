@@ -1,10 +1,10 @@
 """Tuning: compile every combination of a rung's declared constants, judge and time them, keep the best for each GPU.
 
-    python -m gemmrepro.tune.stage compile --kernel ladder.warptile_tuned --toolkit cuda13 --arch 90 --jobs 8 \\
+    python -m gemmrepro tune-compile --kernel ladder.warptile_tuned --toolkit cuda13 --arch 90 --jobs 8 \\
         --out results/tune/build/ladder.warptile_tuned
-    python -m gemmrepro.tune.stage measure --kernel ladder.warptile_tuned --sizes 4096,8192 \\
+    python -m gemmrepro tune-measure --kernel ladder.warptile_tuned --sizes 4096,8192 \\
         --candidates results/tune/build/ladder.warptile_tuned --out results/tune/ladder.warptile_tuned.json
-    python -m gemmrepro.tune.stage install results/tune/ladder.warptile_tuned.json
+    python -m gemmrepro tune-install results/tune/ladder.warptile_tuned.json
 
 What may be tuned is a `registry.Tunable`. *Compiling* needs a toolkit and no GPU; *measuring* needs a GPU and no
 toolkit. Both can be resumed: the same command continues where a killed one stopped. *Installing* makes the winners
@@ -13,11 +13,11 @@ what the registry's tuned kernels are built with.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
-from gemmrepro.errors import UserError, run_stage
+from gemmrepro.errors import UserError
 from gemmrepro.registry import Tunable
 from gemmrepro.tune import supervision
 from gemmrepro.tune.candidates import Listing, compile_all
@@ -43,14 +43,21 @@ def parse_sizes(text: str) -> list[int]:
     return sizes
 
 
-def compile_step(arguments: argparse.Namespace) -> int:
+def _start_anew() -> None:
+    """Keep the winners of a space that has changed since from refusing it."""
+    os.environ["GEMMREPRO_TUNED"] = "none"
+
+
+def compile_step(arguments: Namespace) -> int:
     """Compile all candidates. Returns an exit code."""
+    _start_anew()
     compile_all(registry.tunable(arguments.kernel), arguments.toolkit, arguments.arch, arguments.out, arguments.jobs)
     return 0
 
 
-def measure_step(arguments: argparse.Namespace) -> int:
+def measure_step(arguments: Namespace) -> int:
     """Supervise the search, or, as the process that is supervised, do it. Returns an exit code."""
+    _start_anew()
     tunable, sizes = registry.tunable(arguments.kernel), parse_sizes(arguments.sizes)
     if arguments.rounds < 1:
         raise UserError("--rounds must be at least 1.")
@@ -60,7 +67,7 @@ def measure_step(arguments: argparse.Namespace) -> int:
     if arguments.worker:
         return _search(arguments, listing, sizes)
     start = time.monotonic()
-    command = [sys.executable, "-m", "gemmrepro.tune.stage", "measure", "--worker", "--kernel", tunable.id]
+    command = [sys.executable, "-m", "gemmrepro", "tune-measure", "--worker", "--kernel", tunable.id]
     if arguments.budget is not None:
         command += ["--deadline", str(time.time() + arguments.budget)]
     command += ["--sizes", ",".join(map(str, sizes))]
@@ -72,7 +79,7 @@ def measure_step(arguments: argparse.Namespace) -> int:
     return code
 
 
-def _search(arguments: argparse.Namespace, listing: Listing, sizes: list[int]) -> int:
+def _search(arguments: Namespace, listing: Listing, sizes: list[int]) -> int:
     # Only here: the toolkits' images need not hold what measuring takes.
     from gemmrepro.gpu import device, lock
     from gemmrepro.tune.bench import Bench, search, stages_with
@@ -93,8 +100,9 @@ def _search(arguments: argparse.Namespace, listing: Listing, sizes: list[int]) -
     return 0
 
 
-def install_step(arguments: argparse.Namespace) -> int:
+def install_step(arguments: Namespace) -> int:
     """Install the winners. Returns an exit code."""
+    _start_anew()
     install(arguments.results)
     return 0
 
@@ -161,43 +169,3 @@ def _installed(path: Path) -> dict[str, Any]:
     if not isinstance(entries, dict):
         raise UserError(f"the file of winners {path} is corrupt; {restore}.")
     return entries
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m gemmrepro.tune.stage", description=str(__doc__).split("\n")[0])
-    steps = parser.add_subparsers(required=True)
-    step = steps.add_parser("compile", help="compile every candidate; needs nvcc on PATH and no GPU")
-    step.set_defaults(run=compile_step)
-    step.add_argument("--kernel", required=True, help="the id of a tunable, such as ladder.warptile_tuned")
-    step.add_argument("--toolkit", required=True, help="cuda12 or cuda13; must be the one on PATH")
-    step.add_argument("--arch", required=True, help="compute capability x 10 of the GPU, such as 90")
-    step.add_argument("--out", required=True, type=Path, help="folder of the binaries; kept between runs")
-    step.add_argument("--jobs", type=int, default=1, help="compilations at a time")
-    step = steps.add_parser("measure", help="judge and time them on this machine's GPU")
-    step.set_defaults(run=measure_step)
-    step.add_argument("--kernel", required=True, help="the id of a tunable")
-    step.add_argument("--candidates", required=True, type=Path, help="the folder that the compile step wrote")
-    step.add_argument("--sizes", required=True, help="comma-separated; all are searched at the first")
-    step.add_argument("--out", required=True, type=Path, help="the winner, as JSON")
-    step.add_argument("--table", type=Path, help="every candidate, as CSV (default: beside --out)")
-    step.add_argument("--journal", type=Path, help="folder of finished pieces, kept between runs")
-    step.add_argument("--rounds", type=int, default=5, help="rounds in which the best are timed (default 5)")
-    step.add_argument("--budget", type=float, help="stop after this many seconds, with exit code 75")
-    step.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    step.add_argument("--deadline", type=float, help=argparse.SUPPRESS)
-    step = steps.add_parser("install", help="enter winners into kernels/<family>/tuned/<gpu>.json")
-    step.set_defaults(run=install_step)
-    step.add_argument("results", nargs="*", type=Path, help="what the measure step wrote")
-    return parser
-
-
-def main() -> int:
-    """Command line; one of three steps."""
-    arguments = _parser().parse_args()
-    # The winners of a space that has changed since must not keep it from being tuned again.
-    os.environ["GEMMREPRO_TUNED"] = "none"
-    return arguments.run(arguments)
-
-
-if __name__ == "__main__":
-    run_stage(main)

@@ -1,10 +1,9 @@
-"""A signed image: `apptainer sign` and `verify` on one made by our code, with a key that lasts as long as the test."""
+"""An image that is cut short, or none, is said to be."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,10 +30,6 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return environ
 
 
-def apptainer(environ: Mapping[str, str], *words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["apptainer", *words], env=dict(environ), capture_output=True, text=True)
-
-
 def small_image(folder: Path, environ: Mapping[str, str]) -> Path:
     root, sif = folder / "root", folder / "small.sif"
     (root / "etc").mkdir(parents=True)
@@ -44,32 +39,6 @@ def small_image(folder: Path, environ: Mapping[str, str]) -> Path:
         folder_to_sif(RootFs(root, {"PATH": "/bin"}), {"title": "small"}, "apptainer", squashed, work)
         wrap(squashed, sif, "apptainer", work)
     return sif
-
-
-def sign(environ: Mapping[str, str], sif: Path) -> None:
-    """As docs/hosts-and-images.md says."""
-    key = ["--name", "Test", "--email", "test@example.org", "--comment", "", "--password", "", "--push=false"]
-    made = apptainer(environ, "key", "newpair", "--bit-length", "2048", *key)
-    assert made.returncode == 0, made.stderr
-    signed = apptainer(environ, "sign", sif)
-    assert signed.returncode == 0, signed.stderr
-
-
-def test_an_image_is_signed_and_verified_and_stays_the_image_it_was(tmp_path: Path, environ: dict[str, str]) -> None:
-    sif = small_image(tmp_path, environ)
-    before, bytes_before = filesystem_sha256(sif, environ), sif.read_bytes()
-    assert apptainer(environ, "verify", "--local", sif).returncode != 0, "not signed yet"
-    sign(environ, sif)
-    verified = apptainer(environ, "verify", "--local", sif)
-    assert verified.returncode == 0 and "test@example.org" in verified.stdout, verified.stderr
-    assert sif.read_bytes() != bytes_before, "the signature is in the file"
-    assert filesystem_sha256(sif, environ) == before
-
-    spoiled = bytearray(sif.read_bytes())
-    spoiled[32768 + 200] ^= 1  # in the file system, which begins at 32768
-    sif.write_bytes(spoiled)
-    assert apptainer(environ, "verify", "--local", sif).returncode != 0
-    assert filesystem_sha256(sif, environ) != before
 
 
 def test_what_is_no_image_and_what_is_cut_short_is_said(tmp_path: Path, environ: dict[str, str]) -> None:
