@@ -6,6 +6,7 @@ round, reduce and reconstruct on the CPU (tests/unit/cuda_words.hpp turns CUDA's
 
 from __future__ import annotations
 
+import csv
 import math
 import shutil
 import subprocess
@@ -19,7 +20,7 @@ import pytest
 from ozaki_matrices import LAST_ROUNDING, integers_of
 
 from gemmrepro import experiments, operations, registry
-from gemmrepro.core.paths import KERNELS_DIR
+from gemmrepro.core.paths import KERNELS_DIR, ROOT
 from gemmrepro.gates.gate import compare
 from gemmrepro.gpu import loaded as gpu_loaded
 from gemmrepro.gpu.loaded import Loaded
@@ -277,6 +278,14 @@ def test_rows_of_residues_begin_at_lines_of_memory(k: int) -> None:
         for name in mapped or {"residues_a", "residues_b"}:
             depth = -(-k // 2) if "factors" in name else k
             assert kernel.run.workspace[name].lengths(Shape.cube(k))[-1] == -(-depth // 128) * 128, (kernel.id, name)
+
+
+@pytest.mark.parametrize("family", ["crt", "sgemm"])
+def test_no_kernel_falls_off_at_a_size_between_multiples_of_128(family: str) -> None:
+    with (ROOT / f"reports/recorded/h200/{family}/summary.csv").open(newline="") as file:
+        ratios = {(row["kernel"], row["m"]): float(row["ratio"] or 0) for row in csv.DictReader(file)}
+    for kernel in registry.kernels(family):
+        assert ratios[kernel.id, "5008"] >= 0.85 * ratios[kernel.id, "4096"], kernel.id
 
 
 def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
