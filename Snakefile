@@ -26,6 +26,7 @@ include: "workflow/rules/just_in_time.smk"  # cuTile's binaries against its just
 include: "workflow/rules/compare.smk"  # two runs, row by row
 include: "workflow/rules/crate.smk"  # a finished run as an RO-Crate
 include: "workflow/rules/sbom.smk"  # bills of materials of the images
+include: "workflow/rules/wheel.smk"  # products that programs may call, for pip
 
 
 if RUN:

@@ -56,7 +56,6 @@ class Plant:
 
 BARRIERS = r"__syncthreads\(\);"
 STORE = r"C\[row \* n \+ col\] = "
-TAILS = r"if \(r < m && c < n\)"
 FULL = r"        barrier_wait\(&full, parity\);\n        parity \^= 1;\n"
 RING_FULL = r"            barrier_wait\(&shared\.full\[stage\], parity\);\n"
 
@@ -89,10 +88,6 @@ LADDER = {
     ),
     "pieces of a sum multiplied by alpha": Plant("ladder.cut", r"piece\.pieces == 1 \? alpha : 1\.0f", "alpha"),
     "y overwritten instead of added to": Plant("ladder.vector_add", r"x\[i\] \+ y\[i\]", "x[i]"),
-    "a step of the chain left out": Plant("ceilings.chain", r"step < UNROLL;", "step < UNROLL - 1;"),
-    "a hop in shared memory left out": Plant("ceilings.walk_shared", r"hop < UNROLL;", "hop < UNROLL - 1;"),
-    "a hop in global memory left out": Plant("ceilings.walk_global", r"hop < UNROLL;", "hop < UNROLL - 1;"),
-    "a pass over shared memory left out": Plant("ceilings.stream_shared", r"pass < k;", "pass < k - 1;"),
     "a load of each chunk left out": Plant(
         "ceilings.stream_global",
         r"sum = 0;\n#pragma unroll\n    for \(int load = 0;",
@@ -130,8 +125,6 @@ HOPPER = {
     "the rest of a cut tile not added": Plant(
         "hopper.stream_k", r"sums\[4 \* i\] \+ rest\.x", "sums[4 * i]", seen_on="own"
     ),
-    "the last row never stored": Plant("hopper.wgmma", TAILS, "if (r < m - 1 && c < n)"),
-    "a row too many stored": Plant("hopper.tiles", TAILS, "if (r <= m && c < n)"),
     "rounded towards zero": Plant(
         "hopper.wgmma",
         r"pack<Element>\(sums\[i\], sums\[i \+ 1\]\)",
@@ -163,8 +156,6 @@ HOPPER = {
 # What writes out of bounds writes no further than the guard band behind the array.
 MEMORY = {
     "the last element not copied": Plant("memory.copy_128_half", r"rest < n", "rest < n - 1"),
-    "an element too many copied": Plant("memory.copy_64_half", r"rest < n", "rest <= n"),
-    "the tail not copied": Plant("memory.copy_32_half", r"dst\[rest\] = src\[rest\];", ""),
     "a copy's second turn left out": Plant("memory.copy_128_float", r"i \+= stride", "i += n", seen_on="own"),
     "ids outside counted behind the counts": Plant(
         "memory.histogram_global", r"\(unsigned\)bins\)", "(unsigned)bins + 1)"
@@ -172,16 +163,12 @@ MEMORY = {
     "negative ids counted in the first bin": Plant(
         "memory.histogram_shared", r"\(unsigned\)ids\[i\]", "(unsigned)max(ids[i], 0)"
     ),
-    "ids outside not counted": Plant(
-        "memory.histogram_global", r"(    )(atomicAdd)", r"\1if ((unsigned)ids[i] < (unsigned)bins) \2"
-    ),
     "counted without an atomic": Plant("memory.histogram_global", r"atomicAdd\(&(counts\[.*\]), 1u\);", r"\1 += 1u;"),
     "counts not cleared": Plant("memory.histogram_shared", r"counts\[bin\] = 0;", ""),
     "a block's counts not merged": Plant("memory.histogram_merged", r"i < blocks", "i < blocks - 1"),
     "partial histograms closer than the merge has threads": Plant(
         "memory.histogram_merged", r"blockIdx\.x \* PLACES", "blockIdx.x * (bins + 1)"
     ),
-    "a wave's counts not merged": Plant("memory.histogram_merged_waves", r"block < blocks", "block < blocks - 1"),
     "counts of the launch before kept": Plant("memory.histogram_lanes", r"counts\[bin\] = 0;", ""),
     "a lane's counts left out": Plant(
         "memory.histogram_lanes", r"(__reduce_add_sync\(~0u, )own", r"\1lane == 31 ? 0u : own"
@@ -201,10 +188,8 @@ MEMORY = {
     ),
     "a block's second range left out": Plant("memory.histogram_ranges", r"item \+= gridDim\.x", "item += all_items"),
     "every barrier of a sum missing": Plant("memory.reduce_sequential", BARRIERS, count=0),
-    "a sum's last warp left out": Plant("memory.reduce_last_warp", r"half > 16", "half > 32"),
     "the last elements not summed": Plant("memory.reduce_wide", r"threadIdx\.x < n % 4", "threadIdx.x < n % 4 - 1"),
     "a sum's second turn left out": Plant("memory.reduce_wide", r"i \+= stride", "i += n", seen_on="own"),
-    "one of four sums left out": Plant("memory.reduce_wide", r"sums\.z \+ sums\.w", "sums.z"),
 }
 
 CRT = {
@@ -268,9 +253,6 @@ CRT = {
     "a chunk of B not loaded again": Plant(
         "crt.one_pass", r"load\(chunk\);(?=\n *__syncthreads)", ";", header="crt/one_pass.cuh"
     ),
-    "the words of two threads of the reconstruction swapped": Plant(
-        "crt.one_pass", r"half \* 16 \+", "(1 - half) * 16 +"
-    ),
     "narrow tiles begin 16 columns early": Plant(
         "crt.two_widths", r"min\(col, wide\) \*", "min(col, wide - 1) *", header="crt/two_widths.cuh"
     ),
@@ -278,7 +260,6 @@ CRT = {
         "crt.two_widths", r"part < WIDTH / 16", "part < NARROW / 16", header="crt/two_widths.cuh"
     ),
     "a row of C too many": Plant("crt.fused", r"row < m && column < n", "row <= m && column < n"),
-    "the last row of C not written": Plant("crt.reduced", r"row < m && column < n", "row < m - 1 && column < n"),
     "a quarter of each step of INT8 left out": Plant("crt.unsigned", r"s < BK / 32;", "s < BK / 32 - 1;"),
     "fewer moduli than the record says": Plant("crt.fused_14", record={"defines": {"NUMBERS": "12"}}),
 }
@@ -315,7 +296,6 @@ OZAKI = {
 GELU_GROUPS = r"first \+ u \* THREADS < groups"
 PYTORCH = {
     "the last of the tail not computed": Plant("pytorch.gelu", r"tail < n", "tail < n - 1"),
-    "an element behind the last computed": Plant("pytorch.gelu", r"tail < n", "tail <= n"),
     "four elements behind the last computed": Plant("pytorch.gelu", GELU_GROUPS, "first + u * THREADS <= groups", 0),
     "a load's elements never stored": Plant(
         "pytorch.gelu_two", r"(?s)u < UNROLL(.*?)u < UNROLL", r"u < UNROLL\1u < UNROLL - 1"
@@ -326,11 +306,6 @@ PYTORCH = {
     "the square root of two instead of 1.41421": Plant("pytorch.gelu", r"1\.41421f", "1.41421356f"),
     "the formula with tanh": Plant(
         "pytorch.gelu", r"erff\(x \* RECIPROCAL\)", "tanhf(0.79788456f * (x + 0.044715f * x * x * x))"
-    ),
-    "one NaN among many": Plant(
-        "pytorch.gelu",
-        r"y\[tail\] = gelu\(x\[tail\]\)",
-        "y[tail] = tail == n - 1 ? __int_as_float(0x7fffffff) : gelu(x[tail])",
     ),
 }
 

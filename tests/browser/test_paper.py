@@ -15,7 +15,7 @@ import pytest
 from bundle_links import dead_links, links_to_rows
 from pages import DESKTOP, KINDS, PHONE, kinds, opened, size, theme, waited
 
-from gemmrepro.paper import archive
+from gemmrepro.paper import bundle
 
 FIRST_VIEW = 1_500_000
 """Most bytes of index.html."""
@@ -108,7 +108,7 @@ def test_pages_keep_their_budgets(page, report):
 
 
 def test_the_whole_bundle_resolves_in_an_empty_folder(report, tmp_path):
-    archive.pack(report, tmp_path / "report.zip")
+    bundle.pack(report, tmp_path / "report.zip")
     with zipfile.ZipFile(tmp_path / "report.zip") as packed:
         packed.extractall(tmp_path)
     assert dead_links(tmp_path / "report") == []

@@ -96,19 +96,10 @@ def counts_to(most: int) -> Cheat:
 
 CHEATS: Mapping[str, Cheat] = {
     "keeps its first result for each shape": Cheat("gate", KEPT, SIZES + GIVE_BACK, store=KEEP),
-    "skips the last rows": Cheat("gate", first="    if (row >= m - 1 - m / 8) return;"),
-    "skips every second batch of columns and writes zeros": Cheat(
-        "gate", store="C[row * n + col] = col / 8 % 2 ? 0.0f : value;"
-    ),
-    "takes half of K, and doubles it": Cheat("gate", first="    alpha *= 2.0f; k = (k + 1) / 2;"),
-    "writes the expectation of the sums, zero": Cheat("gate", store="C[row * n + col] = 0.0f;"),
     "multiplies in TF32": Cheat(
         "gate",
         "__device__ float tf32(float x) { return __uint_as_float(__float_as_uint(x) & 0xFFFFE000u); }",
         inner="tf32(A[row * k + p]) * tf32(B[p * n + col])",
-    ),
-    "leaves its inputs simpler than it found them": Cheat(
-        "gate", store="C[row * n + col] = value; if (col == n - 1 && k > 0) const_cast<float*>(A)[row * k] = 0.0f;"
     ),
     "writes one element before C": Cheat(
         "gate", store="C[row * n + col] = value; if (row == 0 && col == 0) C[-1] = 0.0f;"
@@ -125,7 +116,6 @@ CHEATS: Mapping[str, Cheat] = {
         store="C[row * n + col] = __uint_as_float(__float_as_uint(value) ^ (launches & 1));\n"
         "    if (row == 0 && col == 0) atomicAdd(&launches, 1);",
     ),
-    "adds to what C holds": Cheat("gate", store="C[row * n + col] = value + 0.0f * C[row * n + col];"),
     "is right on the gate's shapes alone": Cheat(
         "before", store=f"C[row * n + col] = m == {SIZE} ? 0.5f * value : value;"
     ),

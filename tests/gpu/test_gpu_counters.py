@@ -10,7 +10,7 @@ from gemmrepro.core.names import METRICS
 from gemmrepro.gpu import cupti
 from gemmrepro.gpu.cupti import CuptiError
 from gemmrepro.gpu.ranges import RangeProfiler
-from gemmrepro.measure import profiler
+from gemmrepro.measure import results
 from gemmrepro.operations import Shape
 from gemmrepro.recordings.sweeps import UNITS, check_counters
 from gemmrepro.timing import Timer
@@ -38,7 +38,7 @@ def permitted(session) -> None:
 def read(session, built, toolkit, name, shape=SHAPE):
     """Values and rows of a kernel's run by metric."""
     load(registry.kernel(name), session, built, toolkit)
-    rows, reason = profiler.collect(session, [(name, toolkit, shape)], built)
+    rows, reason = results.collect(session, [(name, toolkit, shape)], built)
     assert reason == ""
     return {row.metric: row.value for row in rows}, rows
 
@@ -69,4 +69,4 @@ def test_all_launches_of_a_run_count_a_librarys_among_them(name, session, built,
     found, _ = read(session, built, toolkit, name, Shape.cube(512))
     alone, _ = read(session, built, toolkit, "ladder.naive", Shape.cube(64))
     assert found[TIME] > alone[TIME] and found["smsp__inst_executed.sum"] > alone["smsp__inst_executed.sum"]
-    assert not [metric for metric in found if metric.startswith(profiler.LAUNCH)], "of one launch alone"
+    assert not [metric for metric in found if metric.startswith(results.LAUNCH)], "of one launch alone"

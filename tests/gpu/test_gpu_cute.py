@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from gpu_tools import compiles, load, runs
+from gpu_tools import load
 
 from gemmrepro import registry
 from gemmrepro.gpu.loaded import Loaded
@@ -50,15 +50,3 @@ def test_clusters_without_a_tile_store_nothing(session, built, toolkit, kernel, 
 def test_the_python_port_gives_the_bits_of_the_cpp_kernel(session, built, toolkit, shape):
     port, cpp = (load(kernel, session, built, toolkit) for kernel in (IN_PYTHON, HOPPER))
     assert (product(port, IN_PYTHON, shape) == product(cpp, HOPPER, shape)).all()
-
-
-def test_without_the_guard_they_store(session, built, toolkit, compiled):
-    if not runs(HOPPER, session) or not compiles(HOPPER):
-        pytest.skip(f"{HOPPER.id} does not run on the {session.gpu.name}, or CuTe's headers are not installed")
-    source = HOPPER.source_path.read_text()
-    guard = "if (!first) {  // a cluster without a tile has nothing to store"
-    assert guard in source
-    path = compiled({"unguarded": (HOPPER, source.replace(guard, "{"), "")})["unguarded"]
-    expected = product(load(HOPPER, session, built, toolkit), HOPPER, SHAPES[0])
-    unguarded = Loaded.from_file(session, HOPPER, path)
-    assert (product(unguarded, crowded(HOPPER), SHAPES[0]) != expected).any()

@@ -16,9 +16,7 @@ from plants import PLANTS
 from sanitizers import shapes_of
 
 from gemmrepro import registry
-from gemmrepro.build import sass
 from gemmrepro.core import journal
-from gemmrepro.core.dtypes import widen
 from gemmrepro.errors import UserError
 from gemmrepro.gates import gemm, gemm_cases, numeric
 from gemmrepro.gates.operations import Gates
@@ -29,7 +27,6 @@ from gemmrepro.operations import K_MAJOR_B, LAYOUTS, ROW_MAJOR, Problem, Shape
 
 pytestmark = pytest.mark.gpu
 
-ON_VECTORS = ("vector_add", "vector_copy", "reduce", "histogram", "gelu")
 GEMM_KERNELS = [kernel.id for kernel in registry.kernels() if kernel.compute.op == "gemm"]
 
 
@@ -241,55 +238,6 @@ def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subp
     return subprocess.run(words, capture_output=True, text=True)
 
 
-RACE = re.compile(r"Race reported between \w+ access at (\w+)\+0x(\w+)\s+=+\s+and \w+ access at \w+\+0x(\w+)")
-
-
-ALARMED = ("cut", "pinned", "tma")
-"""Entries of the ladder for which racecheck warns although there is no race."""
-
-
-def races(report: str, build: Path, arch: str) -> list[tuple[str, str, str]]:
-    """Entry and both addresses of every race reported, but for one false alarm.
-
-    Thread 0 of the kernels in `ALARMED` makes an mbarrier and is the first to arrive at it, in this order. The tool
-    takes the making, an instruction of the whole warp, for another thread's. The same pair elsewhere may be a race.
-    """
-    false = ("SYNCS.EXCH.64", "SYNCS.ARRIVE.TRANS64")
-    opcodes = {}
-    for entry in ALARMED:
-        binary = build / f"ladder.{entry}.fatbin"
-        listing = subprocess.run(["cuobjdump", "-sass", binary], capture_output=True, text=True).stdout
-        opcodes[entry] = {
-            f"{instruction.address:x}": instruction.opcode
-            for function in sass.parse(listing)
-            if (function.name, function.arch) == (entry, arch)
-            for instruction in function.instructions
-        }
-    return [
-        (entry, first, second)
-        for entry, first, second in RACE.findall(report)
-        if entry not in ALARMED or (opcodes[entry].get(first), opcodes[entry].get(second)) != false
-    ]
-
-
-@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
-def test_the_sanitizer_finds_nothing(session, built, toolkit, tool):
-    vectors = [kernel.id for kernel in registry.kernels() if kernel.compute.op in ON_VECTORS[1:]]
-    wanted = [kernel for kernel in (*GEMM_KERNELS, *vectors) if (built / toolkit / f"{kernel}.json").is_file()]
-    wanted = [kernel for kernel in wanted if runs(registry.kernel(kernel), session)]
-    assert len(wanted) > 20
-    answer = sanitizer(tool, built, toolkit, ["ladder.vector_add", *wanted])
-    if "not supported" in answer.stdout:
-        pytest.skip("compute-sanitizer does not support this GPU or this virtual machine")
-    said = answer.stdout[-3000:] + answer.stderr[-1000:]
-    counted = re.search(r"ERROR SUMMARY: 0 |RACECHECK SUMMARY: (\d+) hazards? displayed \(0 errors, (\d+) warn", said)
-    assert counted, said
-    alarms = RACE.findall(answer.stdout)
-    assert counted[1] in (None, str(len(alarms))), said
-    assert not races(answer.stdout, built / toolkit, session.gpu.arch), said
-    assert answer.returncode == 0 or alarms, said
-
-
 def test_the_sanitizer_would_find_a_missing_barrier(built, planted, toolkit, tmp_path):
     name = "first barrier missing"
     kernel, _ = PLANTS[name].apply()
@@ -325,35 +273,3 @@ def test_the_baseline_of_every_type_is_right(session, problem):
             problem,
         ).verdict
         assert verdict.passed, f"{inputs}: {verdict.message}"
-
-
-@pytest.mark.parametrize("problem", TYPES, ids=lambda problem: f"{problem.dtype_in} {problem.layout}")
-def test_pytorch_makes_the_same_of_the_same_operands(session, problem):
-    """The baseline is what PyTorch calls: mm, mm with TF32 allowed, _int_mm and _scaled_mm without fast sums."""
-    torch = pytest.importorskip("torch")
-    if problem.dtype_in.startswith("fp8") and session.gpu.compute_capability < (8, 9):
-        pytest.skip("cuBLAS multiplies 8-bit floats from compute capability 8.9 on")
-    shape = Shape(512, 272, 144)
-    inputs, output = random(problem, shape, 3)
-    baselines.baseline("cublas.gemm").bind(session, Operands(problem, shape, tuple(inputs), output))()
-    session.sync()
-    kinds = {"tf32": torch.float32, "fp64": torch.float64, "int8": torch.int8, "fp8_e4m3": torch.float8_e4m3fn}
-    a, b = (torch.from_dlpack(array).view(kinds[problem.dtype_in]) for array in inputs)
-    a = a.reshape(shape.m, shape.k)
-    b = b.reshape(shape.n, shape.k).t() if problem.layout == "row,col,row" else b.reshape(shape.k, shape.n)
-    if problem.dtype_in == "int8":
-        theirs = torch._int_mm(a, b)
-    elif problem.dtype_in == "fp8_e4m3":
-        one = torch.ones((), device=a.device)
-        theirs = torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.float16, use_fast_accum=False)
-    else:
-        allowed = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = problem.dtype_in == "tf32"
-        try:
-            theirs = torch.mm(a, b)
-        finally:
-            torch.backends.cuda.matmul.allow_tf32 = allowed
-    ours = widen(output.get(), problem.dtype_out).reshape(shape.m, shape.n)
-    largest = np.abs(ours).max()
-    tolerance = {"tf32": 1e-5, "fp64": 1e-14, "int8": 0.0, "fp8_e4m3": 2e-3}[problem.dtype_in]
-    assert np.abs(theirs.double().cpu().numpy() - ours).max() <= tolerance * largest

@@ -35,7 +35,6 @@ from gemmrepro.gpu.cublas import Trials
 from gemmrepro.gpu.device import Gpu
 from gemmrepro.gpu.loaded import Binary, Loaded
 from gemmrepro.host import config as configuration
-from gemmrepro.host import finished_run
 from gemmrepro.host.places import HostGpu, find_gpus
 from gemmrepro.host.plan import Plan
 from gemmrepro.judge.judging import judge_all
@@ -46,8 +45,8 @@ from gemmrepro.measure.prepare import Check, Round
 from gemmrepro.measure.recording import write_nothing
 from gemmrepro.measure.regimes import SUSTAINED, Block, Chunk, Reading
 from gemmrepro.measure.rows import write_no_regimes
-from gemmrepro.recordings.accept import accept
-from gemmrepro.recordings.bundles import read_bundle, write_bundle
+from gemmrepro.recordings import bundles
+from gemmrepro.recordings.bundles import accept, read_bundle, write_bundle
 from gemmrepro.registry import Kernel, card
 
 DEVICES = {path.stem: path for path in sorted((ROOT / "tests/devices").glob("*.yaml"))}
@@ -373,16 +372,10 @@ class CardWorld:
         _json(self.root / "verdicts.json", judged)
         return judged
 
-    def report(self, monkeypatch: pytest.MonkeyPatch, narrow: bool) -> Path:
-        """The report's folder, with all figures; their pictures for narrow pages are drawn only if `narrow`."""
-        if not narrow:
-            svg_of, kept = figures_stage.svg_of, [""]
-
-            def drawn(drawing: figures_stage.Drawing, page: figures_stage.Page = figures_stage.WIDE) -> str:
-                kept[0] = svg_of(drawing, page) if page is figures_stage.WIDE else kept[0]
-                return kept[0]
-
-            monkeypatch.setattr(figures_stage, "svg_of", drawn)
+    def report(self, monkeypatch: pytest.MonkeyPatch, drawn: bool) -> Path:
+        """The report's folder, with all figures; their pictures are drawn only if `drawn`."""
+        if not drawn:
+            monkeypatch.setattr(figures_stage, "svg_of", lambda *_: '<svg viewBox="0 0 9 9"><title>-</title></svg>')
         own = {name: str(self.root / name) for name in ("measure", "experiments", "regimes", "figures")}
         for family in self.plan.figures():
             words = ["--family", family, "--measure", own["measure"], "--experiments", own["experiments"]]
@@ -402,7 +395,7 @@ class CardWorld:
     def accepted(self) -> Path:
         """The folder in which the run's own bundle is filed."""
         (self.root / "packed").mkdir()
-        write_bundle(finished_run.collect(self.root, self.root / "packed"), self.root / "mine.zip")
+        write_bundle(bundles.collect(self.root, self.root / "packed"), self.root / "mine.zip")
         return accept(read_bundle(self.root / "mine.zip"), self.root / "recorded", self.build, synthetic=True)
 
 

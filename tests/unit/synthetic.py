@@ -37,6 +37,7 @@ LEVELS = {
 }
 SIZES = (256, 512, 1024, 2048, 4096, 8192)
 TOOLKITS = ("cuda12", "cuda13")
+VERSIONS = {"cuda12": "12.4.131", "cuda13": "13.0.88"}
 ARCHS = {"cuda12": ("sm_80", "sm_90"), "cuda13": ("sm_80", "sm_90", "sm_120")}
 GPU = "Synthetic GPU"
 PEAK_TFLOPS = {
@@ -100,16 +101,8 @@ def hot_loop(loads: int, multiply_adds: int) -> str:
 
 
 CODE = {
-    "registers": 40,
-    "spill_store_bytes": 0,
-    "spill_load_bytes": 0,
-    "stack_bytes": 0,
-    "shared_bytes": 8192,
-    "barriers": 1,
-    "constant_bytes": 400,
-    "instructions": {},
-    "instruction_total": 700,
-    "hot_loop": "",
+    **{"registers": 40, "spill_store_bytes": 0, "spill_load_bytes": 0, "stack_bytes": 0, "shared_bytes": 8192},
+    **{"barriers": 1, "constant_bytes": 400, "instructions": {}, "instruction_total": 700, "hot_loop": ""},
 }
 """Machine code in a build record."""
 
@@ -119,15 +112,9 @@ def write_build(
 ) -> None:
     """Write the build record of a kernel, with this code by architecture, or with none."""
     record = {
-        "kernel": kernel,
-        "toolkit": toolkit,
-        "toolkit_version": "12.4.131" if toolkit == "cuda12" else "13.0.88",
-        "build_key": build_key,
-        "flags": ["-O3"],
-        "sources": {"kernels/x.cu": "0" * 64},
-        "entry": kernel.split(".")[1],
-        "advisories": [],
-        "archs": archs or {},
+        **{"kernel": kernel, "toolkit": toolkit, "toolkit_version": VERSIONS[toolkit], "build_key": build_key},
+        **{"flags": ["-O3"], "sources": {"kernels/x.cu": "0" * 64}, "entry": kernel.split(".")[1]},
+        **{"advisories": [], "archs": archs or {}},
     }
     _json(build / toolkit / f"{kernel}.json", record)
 
@@ -203,12 +190,8 @@ class World:
         if self.locks:
             for env in ("cuda12", "cuda13", "report"):
                 lock = {
-                    "env": env,
-                    "base": "debian:12",
-                    "builder": "synthetic",
-                    "recipe_sha256": "0" * 64,
-                    "requirements_sha256": "1" * 64,
-                    "os": [{"name": "libc6", "version": "2.36"}],
+                    **{"env": env, "base": "debian:12", "builder": "synthetic", "recipe_sha256": "0" * 64},
+                    **{"requirements_sha256": "1" * 64, "os": [{"name": "libc6", "version": "2.36"}]},
                     "python": [{"name": "numpy", "version": "2.0"}],
                 }
                 _json(self.images / f"{env}.lock.json", lock)
@@ -262,101 +245,58 @@ class World:
     def _write_gate(self, kernel: str) -> None:
         failed = kernel in self.failed_gates
         case = {
-            "shape": [33, 65, 17],
-            "alpha": 1.5,
-            "beta": -0.5,
-            "inputs": "normal",
-            "seed": 1,
-            "err_scaled_max": 0.7,
-            "gamma": 19.0,
-            "passed": not failed,
-            "message": "",
+            **{"shape": [33, 65, 17], "alpha": 1.5, "beta": -0.5, "inputs": "normal", "seed": 1},
+            **{"err_scaled_max": 0.7, "gamma": 19.0, "passed": not failed, "message": ""},
         }
+        checks = [
+            {"check": check, "why": "the level is about this", "expected": expected, "found": 0 if failed else 8}
+            | {"passed": not failed}
+            for check, expected in (("LDG.E", ">= 1"), ("spills", "0 bytes"))
+        ]
+        ran = self.numeric in ("passed", "failed")
+        worst = {"err_scaled_max": 0.7, "gamma": 19.0, "case": "33x65x17 normal"}
         toolkits = {}
         for toolkit in TOOLKITS:
-            ran = self.numeric in ("passed", "failed")
+            key = self.key(kernel, toolkit)
+            static = [{"arch": arch, **check} for arch in ARCHS[toolkit] for check in checks]
+            numeric = {
+                "status": self.numeric,
+                "source": "none",
+                "gpu": None,
+                "build_key": None,
+                "worst": None,
+                "cases": [],
+            }
+            judged = {"source": "recorded", "gpu": self.gpu, "build_key": key, "worst": worst, "cases": [case]}
             toolkits[toolkit] = {
-                "build_key": self.key(kernel, toolkit),
-                "static": {
-                    "passed": not failed,
-                    "checks": [
-                        {
-                            "arch": arch,
-                            "check": check,
-                            "why": "the level is about this",
-                            "expected": expected,
-                            "found": 0 if failed else 8,
-                            "passed": not failed,
-                        }
-                        for arch in ARCHS[toolkit]
-                        for check, expected in (("LDG.E", ">= 1"), ("spills", "0 bytes"))
-                    ],
-                },
-                "numeric": {
-                    "status": self.numeric,
-                    "source": "recorded" if ran else "none",
-                    "gpu": self.gpu if ran else None,
-                    "build_key": self.key(kernel, toolkit) if ran else None,
-                    "worst": {"err_scaled_max": 0.7, "gamma": 19.0, "case": "33x65x17 normal"} if ran else None,
-                    "cases": [case] if ran else [],
-                },
+                **{"build_key": key, "static": {"passed": not failed, "checks": static}},
+                "numeric": numeric | (judged if ran else {}),
             }
         _json(self.gates / f"{kernel}.json", {"kernel": kernel, "passed": not failed, "toolkits": toolkits})
 
     def _run(self) -> dict:
+        gpu = {"name": self.gpu, "compute_capability": self.capability, "sm_count": 100, "l2_bytes": 50_000_000}
+        gpu |= {"memory_bytes": 100_000_000_000, "driver": "000.00", "clock_max_mhz": 1000, "memory_clock_mhz": 1000}
+        ran = {f"cublas.gemm {dtype} 4096": f"synthetic_{dtype}_128x256" for dtype in ("bf16", "fp16")}
         return {
-            "source": self.source,
-            "gpu": {
-                "name": self.gpu,
-                "compute_capability": self.capability,
-                "sm_count": 100,
-                "l2_bytes": 50_000_000,
-                "memory_bytes": 100_000_000_000,
-                "driver": "000.00",
-                "clock_max_mhz": 1000,
-                "memory_clock_mhz": 1000,
-                "power_cap_w": 100,
-            },
-            "libraries": {"cublas": "0.0.0"},
-            "toolkits": {"cuda12": "12.4.131", "cuda13": "13.0.88"},
-            "baseline_kernels": {
-                "cublas.sgemm 4096": "synthetic_sgemm_128x128",
-                "cublas.gemm bf16 4096": "synthetic_bf16_128x256",
-                "cublas.gemm fp16 4096": "synthetic_fp16_128x256",
-            },
-            "git_commit": "0" * 40,
-            "date": "2000-01-01T00:00:00Z",
+            **{"source": self.source, "gpu": gpu | {"power_cap_w": 100}, "libraries": {"cublas": "0.0.0"}},
+            **{"toolkits": VERSIONS, "baseline_kernels": {"cublas.sgemm 4096": "synthetic_sgemm_128x128"} | ran},
+            **{"git_commit": "0" * 40, "date": "2000-01-01T00:00:00Z"},
             "config": {"sizes": {"ladder": list(self.sizes)}},
         }
 
-    def _row(self, **cells) -> dict:
-        return {column: cells.get(column, "") for column in SUMMARY_COLUMNS}
+    def _row(self, family: str, us: float, **cells: Any) -> dict:
+        """A row of a table with a time of `us`."""
+        usual = {"median_us": us, "ci_low_us": us * (1 - self.spread), "ci_high_us": us * (1 + self.spread)}
+        usual |= {"family": family, "samples": 60, "rounds": 5, "clock_mhz": 1000, "power_w": 90, "temp_c": 50}
+        usual |= {"arch": f"sm_{self.capability.replace('.', '')}", "status": "current"} | cells
+        return {column: usual.get(column, "") for column in SUMMARY_COLUMNS}
 
     def _gemm_row(self, family, kernel, rung, dtype, baseline, n, cache, toolkit, tflops, base_tflops) -> dict:
         flops = 2 * n**3
         median, base = flops / tflops / 1e6, flops / base_tflops / 1e6
-        row = self._row(
-            kernel=kernel,
-            family=family,
-            rung=rung,
-            dtype=dtype,
-            m=n,
-            n=n,
-            k=n,
-            cache=cache,
-            toolkit=toolkit,
-            arch=f"sm_{self.capability.replace('.', '')}",
-            median_us=median,
-            ci_low_us=median * (1 - self.spread),
-            ci_high_us=median * (1 + self.spread),
-            samples=60,
-            rounds=5,
-            tflops=tflops,
-            clock_mhz=1000,
-            power_w=90,
-            temp_c=50,
-            status="current",
-        )
+        point = {"kernel": kernel, "rung": rung, "dtype": dtype, **dict.fromkeys("mnk", n), "cache": cache}
+        row = self._row(family, median, **point, toolkit=toolkit, tflops=tflops)
         if kernel == baseline:
             return row | {"build_key": "0.0.0", "baseline": baseline, "ratio": 1.0}
         return row | {
@@ -430,30 +370,9 @@ class World:
                 continue
             kernel, (n, tflops, gbps) = each.id, CEILINGS[each.id]
             for toolkit in self.toolkits:
-                row = self._row(
-                    kernel=kernel,
-                    family="ceilings",
-                    rung="ceiling",
-                    dtype=each.compute.dtype_in,
-                    m=1,
-                    n=n,
-                    k=1,
-                    cache="warm",
-                    toolkit=toolkit,
-                    arch=f"sm_{self.capability.replace('.', '')}",
-                    median_us=1000.0,
-                    ci_low_us=999.0,
-                    ci_high_us=1001.0,
-                    samples=60,
-                    rounds=5,
-                    tflops=tflops,
-                    gbps=gbps,
-                    clock_mhz=1000,
-                    power_w=90,
-                    build_key=self.key(kernel, toolkit),
-                    status="current",
-                )
-                rows.append(row)
+                point = {"kernel": kernel, "dtype": each.compute.dtype_in, "m": 1, "n": n, "k": 1, "cache": "warm"}
+                speed = {"tflops": tflops, "gbps": gbps, "rung": "ceiling", "build_key": self.key(kernel, toolkit)}
+                rows.append(self._row("ceilings", 1000.0, **point, **speed, toolkit=toolkit))
         folder = self.measure / "ceilings"
         _csv(folder / "summary.csv", SUMMARY_COLUMNS, [[row[column] for column in SUMMARY_COLUMNS] for row in rows])
         _csv(folder / "counters.csv", COUNTER_COLUMNS, [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -36,15 +35,12 @@ def test_the_authors_kernels_have_the_authors_constants_and_launches():
         assert any(own.k == 4096 for own in kernel.promises.gate_shapes)
 
 
-def judged(folder: Path, **world: bool) -> dict[str, dict]:
-    made = World(folder, families=("ada", "ceilings"), sizes=(4096,), **world).write()
-    result = judging.judge_all(made.measure, made.gates, made.build, ("ada",)).as_json()
-    return {entry["id"]: entry for entry in result["claims"]}
-
-
 @pytest.fixture(scope="module")
 def entries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
-    return judged(tmp_path_factory.mktemp("judged"))
+    """The judged claims on a made-up sweep."""
+    made = World(tmp_path_factory.mktemp("judged"), families=("ada", "ceilings"), sizes=(4096,)).write()
+    result = judging.judge_all(made.measure, made.gates, made.build, ("ada",)).as_json()
+    return {entry["id"]: entry for entry in result["claims"]}
 
 
 def test_throughput_is_judged_as_a_share_of_what_mma_sync_reaches_here(entries):
@@ -64,8 +60,7 @@ def test_what_says_the_same_in_other_units_is_covered(entries):
     assert "published 1.949" in entries["ada.step.1_1"]["explanation"].lower()
 
 
-def test_the_authors_table_is_consistent(tmp_path):
-    entries = judged(tmp_path, ceilings=False)
+def test_the_authors_table_is_consistent(entries):
     table = {name: entry["verdict"] for name, entry in entries.items() if name.startswith("ada.table.")}
     assert len(table) == 18 and set(table.values()) == {rules.CONSISTENT}
 

@@ -15,7 +15,7 @@ import pytest
 from support import ROOT
 
 from gemmrepro.host.nix_sources import IMAGES
-from gemmrepro.host.recipes import SOURCES, Sources, instructions
+from gemmrepro.host.recipes import SOURCES, Sources
 
 SCRIPT = ROOT / "docker/apt-locked"
 FLAKE = Sources.read()
@@ -46,16 +46,6 @@ class TestList:
         files = FLAKE.environments[env].debs
         assert len(ours) == len(files) > 100
         assert ours == [(name, version.replace("%3a", ":")) for name, version, _ in (each.split("_") for each in files)]
-
-    @pytest.mark.parametrize("env", IMAGES)
-    def test_a_dockerfile_installs_debians_packages_by_it_alone(self, env: str) -> None:
-        steps = instructions((ROOT / f"docker/{env}.Dockerfile").read_text())
-        copied = next(step.rest for step in steps if step.keyword == "COPY")
-        assert copied == "docker/apt-locked nix/sources.json /opt/debian/"
-        runs = " ".join(step.rest for step in steps if step.keyword == "RUN")
-        assert re.findall(r"apt-locked (\w+)", runs) == [env]
-        assert "/opt/debian" in re.findall(r"rm -rf ([^&]*/var/lib/apt/lists/)", runs)[0]
-        assert not re.search(r"apt(-get)? (\S+ )*(install|upgrade)\b", runs)
 
 
 class Debian:

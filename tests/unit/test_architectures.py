@@ -12,7 +12,7 @@ from support import ROOT
 from gemmrepro import registry
 from gemmrepro.core.architectures import COMPILED, pick_arch
 from gemmrepro.experiments import results
-from gemmrepro.host import architectures, unmeasured
+from gemmrepro.host import plan
 from gemmrepro.host.places import HostGpu
 from gemmrepro.host.plan import LONGEST, Plan
 from gemmrepro.judge import claims
@@ -122,7 +122,7 @@ def test_what_the_gpu_cannot_run_starts_nothing_there_and_reads_as_no_rows(tmp_p
         "results/experiments/hopper/layouts.json",
     }
     assert not Plan(CONFIG, "recorded", None).nothing_of(CONFIG["families"])
-    unmeasured.write_nothing(tmp_path, ["hopper"], ["hopper"], {"hopper": ["layouts"]})
+    plan.write_nothing(tmp_path, ["hopper"], ["hopper"], {"hopper": ["layouts"]})
     assert rows.load(tmp_path / "measure", "hopper").source == "none"
     assert results.load(tmp_path / "experiments", "hopper")["layouts"].source == "none"
 
@@ -195,11 +195,11 @@ def test_the_toolkit_that_compiles_is_the_first_that_the_family_is_timed_with(ti
 
 
 def test_the_capability_of_recordings_is_read_from_them(tmp_path: Path):
-    assert architectures.recorded_capability(tmp_path) is None
+    assert plan.recorded_capability(tmp_path) is None
     for family, text in (("ada", "{"), ("crt", json.dumps({"gpu": {"compute_capability": "8.6"}}))):
         (tmp_path / family).mkdir()
         (tmp_path / family / "run.json").write_text(text)
-    assert architectures.recorded_capability(tmp_path) == 86
+    assert plan.recorded_capability(tmp_path) == 86
 
 
 def test_a_family_that_takes_minutes_is_built_by_jobs_of_about_the_same_length():

@@ -16,6 +16,7 @@ import yaml
 from snakemake.utils import update_config
 from support import ROOT, call
 
+from gemmrepro import __main__ as command
 from gemmrepro.errors import UserError
 from gemmrepro.host import command_line
 from gemmrepro.host.config import check
@@ -192,90 +193,88 @@ def test_a_file_of_any_structure_is_searched_for_repeated_keys(text: str, repeat
     assert [problem.split()[0] for problem in command_line.repeated_keys(file)] == repeated
 
 
-PLAN, STAGE = "snakemake -n --cores 1", "python -m gemmrepro"
-COMMAND_LINES = [
-    (f"{PLAN} --configfile {{wrong}}", "sweep.rounds is in wrong.yaml twice"),
-    ("snakemake -n --cores 0", "--cores 0 leaves no core to any job; give 1 or more"),
-    (f"{PLAN} reprot", "there is no target 'reprot'; did you mean report?"),
-    (f"{PLAN} results/gates/ladder.smme.json", "there is no kernel 'ladder.smme'; did you mean ladder.smem"),
-    (f'{PLAN} --config sweep={{{{"sizes":{{{{"ladder":[4096.5]}}}}}}}}', "sweep.sizes.ladder.0: 4096.5 is not of type"),
-    *(
-        (f"{STAGE}.host.command_line -n {words}", said)
-        for words, said in (
-            ("--configfile config/fulll.yaml", "config/fulll.yaml cannot be read (No such file or directory)"),
-            ("--configfile {empty}", "empty.yaml has no keys with values"),
-            ("--configfile {broken}", "broken.yaml is not YAML or JSON: while parsing a flow sequence line 1"),
-            ("--configfile {tagged}", "tagged.yaml is not YAML or JSON: could not determine a constructor"),
-            ("--configfile={binary}", "binary.yaml is not YAML or JSON: 'utf-8' codec"),
-            ("--configfile config/full.yaml report", "takes 'report' for a file; put targets before the options"),
-            ("--config measure=recorded report", "takes 'report' for a setting, which is key=value; put targets"),
-            ("--quiet rules report", "takes 'report' for one of all, host, progress, reason, rules; put targets"),
-        )
-    ),
-    (f"{STAGE} nonesuch", "known are check"),
-    (f"{STAGE} check nonesuch", "no kernel family 'nonesuch'; known families: ada, ceilings,"),
-    (f"{STAGE} build --kernels no.such=90 --toolkit cuda12 --out {{out}}", "there is no kernel 'no.such'"),
-    ("workflow/scripts/record --work {out} --families nonesuch", "'nonesuch'; known families: ada, ceilings,"),
-    ("workflow/scripts/record --work {out} --rounds 0", "--rounds must be at least 2"),
-    ("workflow/scripts/record --work {out} --seconds nan", "--seconds must be"),
+REFUSED = [
+    ("--configfile config/fulll.yaml", "config/fulll.yaml cannot be read (No such file or directory)"),
+    ("--configfile {empty}", "empty.yaml has no keys with values"),
+    ("--configfile {broken}", "broken.yaml is not YAML or JSON: while parsing a flow sequence line 1"),
+    ("--configfile {tagged}", "tagged.yaml is not YAML or JSON: could not determine a constructor"),
+    ("--configfile={binary}", "binary.yaml is not YAML or JSON: 'utf-8' codec"),
+    ("--configfile config/full.yaml report", "takes 'report' for a file; put targets before the options"),
+    ("--config measure=recorded report", "takes 'report' for a setting, which is key=value; put targets"),
+    ("--quiet rules report", "takes 'report' for one of all, host, progress, reason, rules; put targets"),
+    ("check nonesuch", "no kernel family 'nonesuch'; known families: ada, ceilings,"),
+    ("build --kernels no.such=90 --toolkit cuda12 --out {out}", "there is no kernel 'no.such'"),
+    ("record --work {out} --families nonesuch", "'nonesuch'; known families: ada, ceilings,"),
+    ("record --work {out} --rounds 0", "--rounds must be at least 2"),
+    ("record --work {out} --seconds nan", "--seconds must be"),
     # Paths that do not exist.
-    (f"{STAGE} compare {{runs}} {{runs}} --figure x.bmp", "choose a name in .svg, .pdf"),
-    (f"{STAGE} compare {{runs}} {{list_run}}", "run.json is corrupt: the whole: "),
-    (f"{STAGE} accept /none.zip", "/none.zip cannot be read (No such file or directory)"),
-    (f"{STAGE} tally /none.json", "/none.json is missing; make them with"),
-    (f"{STAGE} tally {{runs}}", "cannot be read (Is a directory); make them with"),
-    (f"{STAGE} tally {{list}}", "was written by another version; judge again"),
+    ("compare {runs} {runs} --figure x.bmp", "choose a name in .svg, .pdf"),
+    ("compare {runs} {list_run}", "run.json is corrupt: the whole: "),
+    ("accept /none.zip", "/none.zip cannot be read (No such file or directory)"),
+    ("tally /none.json", "/none.json is missing; make them with"),
+    ("tally {runs}", "cannot be read (Is a directory); make them with"),
+    ("tally {list}", "was written by another version; judge again"),
+    ("recorded-rows --recorded /none --families ladder --out /none", "there is no recording /none/ladder"),
     (
-        f"{STAGE} recorded-rows --recorded /none --families ladder --out /none",
-        "there is no recording /none/ladder",
-    ),
-    (
-        f"{STAGE} gates --kernels ladder.naive=cuda13 --build /none --out /none",
+        "gates --kernels ladder.naive=cuda13 --build /none --out /none",
         "/none/cuda13/ladder.naive.json is missing; run the target 'build' again",
     ),
     # A round that ignored its budget would wait for a line on standard input, and then measure to its end.
     (
-        f"{STAGE} sweep --family ladder --config /none --journal /none --out /none --round 0 --budget 60",
+        "sweep --family ladder --config /none --journal /none --out /none --round 0 --budget 60",
         "--budget does not apply to --round; write the seconds that the round may take to its standard input",
     ),
 ]
+"""Options of Snakemake, or a stage with its options, and what is said of them."""
 
 
-def told(command: list[str], tree: Path, **environment: str) -> str:
-    """The one line that ends a command, which must fail, and without a traceback."""
-    done = call(command, tree, **environment)
-    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
-    # Where no GPU is found, a run says so first.
-    said = [line for line in done.stdout.splitlines() if line.startswith("gemmrepro: ") and "nothing: " not in line]
-    assert len(said) == 1 and done.stdout.splitlines()[-1] == said[0], done.stdout
-    return said[0]
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("places")
+    written = {"empty": b"", "broken": b"a: [1", "tagged": b"a: !!python/binary x", "binary": bytes(range(256))}
+    found = {name: folder / f"{name}.yaml" for name in [*written, "list"]} | {"out": folder / "out"}
+    for name, text in (written | {"list": b"[1]"}).items():
+        found[name].write_bytes(text)
+    for side in ("runs", "list_run"):
+        found[side] = folder / side
+        shutil.copytree(ROOT / "reports/recorded/h200/ladder", folder / side / "ladder")
+    (folder / "list_run/ladder/run.json").write_text("[1]")
+    return found
 
 
-def test_a_wrong_configuration_ends_the_main_command_with_one_line(tree: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("words", "said"), REFUSED)
+def test_a_wrong_command_line_is_refused_in_one_line(
+    words: str, said: str, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    told = words.format(**places).split()
+    with pytest.raises(UserError) as refusal:
+        command_line.check(told) if words.startswith("-") else command.run(told)
+    assert said in str(refusal.value) and "\n" not in str(refusal.value)
+
+
+PLAN = "snakemake -n --cores 1"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (f"{PLAN} --configfile {{mine}}", "experiments.ozaki: [...]its settings: rounds,"),
+        ("snakemake -n --cores 0", "--cores 0 leaves no core to any job; give 1 or more"),
+        (f"{PLAN} reprot", "there is no target 'reprot'; did you mean report?"),
+        (f"{PLAN} results/gates/ladder.smme.json", "there is no kernel 'ladder.smme'; did you mean ladder.smem"),
+        (f"CUPY_CACHE_DIR=/etc/passwd {PLAN}", "CUPY_CACHE_DIR: the folder /etc/passwd cannot be written ("),
+        (f"{sys.executable} -m gemmrepro nonesuch", "there is no stage 'nonesuch'; known are check"),
+        ("workflow/scripts/record --work {out} --families nonesuch", "'nonesuch'; known families: ada, ceilings,"),
+    ],
+)
+def test_a_wrong_command_ends_with_one_line_and_no_traceback(line: str, said: str, tree: Path, tmp_path: Path) -> None:
     mine = tmp_path / "mine.yaml"
     mine.write_text("experiments: {ozaki: {products: {round: 3}}}\n")
-    said = told([*PLAN.split(), "--configfile", str(mine)], tree)
-    assert says(said, "experiments.ozaki: [...]its settings: rounds,")
-
-
-def test_a_cache_that_cannot_be_written_is_refused_by_its_variable(tree: Path) -> None:
-    said = told(PLAN.split(), tree, CUPY_CACHE_DIR="/etc/passwd")
-    assert said.startswith("gemmrepro: CUPY_CACHE_DIR: the folder /etc/passwd cannot be written (")
-
-
-@pytest.mark.parametrize(("command", "remedy"), COMMAND_LINES)
-def test_a_wrong_command_line_ends_with_one_line(command: str, remedy: str, tree: Path, tmp_path: Path) -> None:
-    written = {
-        **{"empty": b"", "broken": b"a: [1", "tagged": b"a: !!python/binary x", "binary": bytes(range(256))},
-        **{"wrong": b"sweep: {rounds: 3, rounds: 4}\n", "list": b"[1]"},
-    }
-    places = {name: tmp_path / f"{name}.yaml" for name in written} | {"out": tmp_path / "out"}
-    for name, text in written.items():
-        places[name].write_bytes(text)
-    for side in ("runs", "list_run"):
-        places[side] = tmp_path / side
-        shutil.copytree(ROOT / "reports/recorded/h200/ladder", tmp_path / side / "ladder")
-    (tmp_path / "list_run/ladder/run.json").write_text("[1]")
-    program, *arguments = command.format(**places).split()
-    start = {"python": [sys.executable], "snakemake": ["snakemake"]}.get(program, [sys.executable, program])
-    assert remedy in told([*start, *arguments], tree, PYTHONPATH=str(tree / "workflow"))
+    words = line.format(mine=mine, out=tmp_path / "out").split()
+    done = call(["env", *words], tree, PYTHONPATH=str(tree / "workflow"))
+    assert done.returncode == 1 and "Traceback" not in done.stdout, done.stdout
+    # Where no GPU is found, a run says so first.
+    *_, last = told = [each for each in done.stdout.splitlines() if each.startswith("gemmrepro: ")]
+    assert [each for each in told if "nothing: " not in each] == [last] and done.stdout.splitlines()[-1] == last
+    assert says(last, said)

@@ -1,14 +1,19 @@
 """Bundles: genuine ones are filed whole, fakes leave nothing behind."""
 
+import io
 import json
+import pickle
+import re
 import shutil
+import stat
 import subprocess
+import warnings
 import zipfile
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fakes import FAKES
 from recordings import Recorded, drawn, pair, write
 from support import ROOT
 from synthetic import write_build
@@ -17,11 +22,10 @@ from gemmrepro import __main__ as command
 from gemmrepro import operands, registry
 from gemmrepro.errors import UserError
 from gemmrepro.measure import derived
-from gemmrepro.measure.recording import check_manifest
+from gemmrepro.measure.recording import check_manifest, digest
 from gemmrepro.measure.regimes import takes
 from gemmrepro.operations import shape_of
-from gemmrepro.recordings.accept import accept
-from gemmrepro.recordings.bundles import check_signature, members, read_bundle, sign, write_bundle
+from gemmrepro.recordings.bundles import INDEX, accept, check_signature, members, read_bundle, sign, write_bundle
 from gemmrepro.recordings.sweeps import read_summary
 
 H200 = ROOT / "reports/recorded/h200"
@@ -92,7 +96,7 @@ def test_the_projects_own_recordings_are_accepted_whatever_is_built(gpu, family,
 
 
 def test_foreign_rows_may_be_of_an_earlier_build_where_a_later_take_supersedes_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("gemmrepro.recordings.accept.RECORDINGS", tmp_path / "none")
+    monkeypatch.setattr("gemmrepro.recordings.bundles.RECORDINGS", tmp_path / "none")
     for row in (*read_summary(H200 / "crt"), *read_summary(H200 / "ceilings")):
         if row["toolkit"] != "library":
             write_build(tmp_path / "build", row["kernel"], row["toolkit"], row["build_key"])
@@ -206,10 +210,158 @@ def genuine(tmp_path_factory, binaries) -> dict[str, bytes]:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
-@pytest.mark.parametrize("fake", FAKES, ids=lambda fake: fake.name)
+Members = dict[str, bytes]
+Fake = Callable[[Members], bytes]
+
+
+def packed(members: Mapping[str, bytes], **fields: int) -> bytes:
+    """A zip of these members; `fields` are set in each entry."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            entry = zipfile.ZipInfo(name)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            for field, value in fields.items():
+                setattr(entry, field, value)
+            archive.writestr(entry, data)
+    return buffer.getvalue()
+
+
+def listed(members: Members, **index: object) -> Members:
+    """The members with an index that fits them, but for the fields of `index`."""
+    files = {name: digest(data) for name, data in members.items() if name != INDEX}
+    old = json.loads(members[INDEX])
+    return {**members, INDEX: json.dumps({**old, "files": files, **index}).encode()}
+
+
+def added(name: str, data: bytes = b"x") -> Fake:
+    return lambda members: packed(listed({**members, name: data}))
+
+
+def replaced(suffix: str, change: Callable[[bytes], bytes], **index: object) -> Fake:
+    """The first member with this ending changed, and the index with it."""
+
+    def make(members: Members) -> bytes:
+        name = next(name for name in sorted(members) if name.endswith(suffix) and name != INDEX)
+        return packed(listed({**members, name: change(members[name])}, **index))
+
+    return make
+
+
+def _link(members: Members) -> bytes:
+    buffer = io.BytesIO(packed(listed({**members, "memory/run.json": b"/etc/passwd"})))
+    out = io.BytesIO()
+    with zipfile.ZipFile(buffer) as archive, zipfile.ZipFile(out, "w") as other:
+        for entry in archive.infolist():
+            data = archive.read(entry)
+            if entry.filename == "memory/run.json":
+                entry.external_attr = (stat.S_IFLNK | 0o777) << 16
+            other.writestr(entry, data)
+    return out.getvalue()
+
+
+def _twice(members: Members) -> bytes:
+    buffer = io.BytesIO(packed(members))
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "a") as archive:
+        warnings.simplefilter("ignore")
+        archive.writestr("ceilings/run.json", b"{}")
+    return buffer.getvalue()
+
+
+def _flipped(members: Members) -> bytes:
+    data = bytearray(packed(members))
+    data[len(data) // 2] ^= 0xFF
+    return bytes(data)
+
+
+def _encrypted(members: Members) -> bytes:
+    """The flag of encryption set in every entry of the directory."""
+    data = bytearray(packed(members))
+    place = data.find(b"PK\x01\x02")
+    while place >= 0:
+        data[place + 8] |= 1
+        place = data.find(b"PK\x01\x02", place + 4)
+    return bytes(data)
+
+
+def _of(change: Callable[[dict[str, object]], object], name: str) -> Fake:
+    def edit(data: bytes) -> bytes:
+        document = json.loads(data)
+        change(document)
+        return json.dumps(document).encode()
+
+    return replaced(name, edit)
+
+
+def _edited_rows(data: bytes) -> bytes:
+    lines = data.decode().split("\n")
+    cells = lines[1].split(",")
+    cells[11:14] = [f"{0.5 * float(cell):.6g}" for cell in cells[11:14]]
+    return "\n".join([lines[0], ",".join(cells), *lines[2:]]).encode()
+
+
+def _pickled(data: bytes) -> bytes:
+    class Evil:
+        def __reduce__(self) -> tuple[object, ...]:
+            return (eval, ("__import__('pathlib').Path('/tmp/gemmrepro-was-here').write_text('ran')",))
+
+    return pickle.dumps(Evil())
+
+
+FAKES: dict[str, Fake] = {
+    "no zip": lambda members: b"PK nothing",
+    "empty": lambda members: b"",
+    "zip cut short": lambda members: packed(members)[:-200],
+    "one byte flipped": _flipped,
+    "encrypted": _encrypted,
+    "path that leaves the folder": added("../../evil.py"),
+    "path that leaves a family's folder": added("ceilings/../../evil.json"),
+    "absolute path": added("/tmp/evil.json"),
+    "path with a backslash": added("..\\evil.json"),
+    "path with a newline": added("ceilings/run.json\n"),
+    "a program beside the rows": added("ceilings/family.py", b"print('ran')"),
+    "a folder entry": added("ceilings/", b""),
+    "a symbolic link": _link,
+    "a member twice": _twice,
+    "a member that unfolds into 300 MB": lambda members: packed(
+        listed({**members, "memory/summary.csv": bytes(300 << 20)})
+    ),
+    "2,001 members": lambda members: packed(
+        listed({**members, **{f"ceilings/experiments/e{i}.csv": b"" for i in range(2001)}})
+    ),
+    "a member that is not listed": lambda members: packed({**members, "ceilings/experiments/more.csv": b"x"}),
+    "no index": lambda members: packed({n: d for n, d in members.items() if n != INDEX}),
+    "index without hashes": lambda members: packed(listed(members, files={})),
+    "hash of another file": lambda members: packed({**members, "ceilings/summary.csv": b"kernel\n"}),
+    "index of another version": lambda members: packed(listed(members, version=2)),
+    "GPU renamed in the index": lambda members: packed(listed(members, gpu="NVIDIA B200")),
+    "GPU's name a path": lambda members: packed(listed(members, gpu="../../../etc")),
+    "GPU renamed in one family": _of(lambda run: run["gpu"].update(name="NVIDIA B200"), "run.json"),
+    "an unknown family": added("nothing/run.json", b"{}"),
+    "no ceilings": lambda members: packed(
+        listed({name: data for name, data in members.items() if not name.startswith("ceilings/")})
+    ),
+    "times halved in a row": replaced("summary.csv", _edited_rows),
+    "samples as a pickle": replaced("samples.parquet", _pickled),
+    "samples cut short": replaced("samples.parquet", lambda data: data[:-40]),
+    "JSON nested 100,000 deep": replaced("run.json", lambda data: b"[" * 100_000),
+    "JSON with NaN": replaced("run.json", lambda data: data.replace(b"700.0", b"NaN")),
+    "JSON with a key twice": replaced("run.json", lambda d: d.replace(b"{", b'{"source": "live", ', 1)),
+    "a number of a million digits": replaced("run.json", lambda d: d.replace(b"132", b"1" * 1_000_000)),
+    "control characters in a CSV": replaced("summary.csv", lambda data: data.replace(b"FFMA", b"\x1b[2J")),
+    "a script in a CSV": replaced("summary.csv", lambda d: d.replace(b",FFMA,", b",<script>1</script>,", 1)),
+    "rows of an unknown binary": replaced(
+        "summary.csv", lambda d: re.sub(rb",[0-9a-f]{16},", b",%s," % (b"0" * 16), d)
+    ),
+    "an experiment that is not declared": added("ceilings/experiments/nothing.json", b'{"gpu": null}'),
+}
+"""Ways of faking a bundle: each takes a genuine bundle's members and returns the bytes of a fake."""
+
+
+@pytest.mark.parametrize("fake", FAKES.values(), ids=FAKES)
 def test_a_fake_of_a_bundle_is_refused_and_leaves_nothing(fake, genuine, binaries, tmp_path):
     path = tmp_path / "fake.zip"
-    path.write_bytes(fake.make(dict(genuine)))
+    path.write_bytes(fake(dict(genuine)))
     with pytest.raises(UserError) as refusal:
         accept(read_bundle(path), tmp_path / "recorded", binaries)
     assert "\n" not in str(refusal.value)

@@ -11,7 +11,7 @@ from gemmrepro.gpu import cupti, ranges
 from gemmrepro.gpu.cupti import Cupti, CuptiError
 from gemmrepro.gpu.loaded import Occupancy
 from gemmrepro.gpu.ranges import Reading
-from gemmrepro.measure import profiler
+from gemmrepro.measure import results
 from gemmrepro.operations import Shape
 from gemmrepro.recordings.sweeps import check_counters
 
@@ -63,16 +63,16 @@ def gpu(monkeypatch) -> Gpu:
     made = Gpu(SyntheticCupti(COUNTS))
     monkeypatch.setattr(cupti, "load", lambda: Cupti(made.library))
     monkeypatch.setattr(ranges, "current", lambda: (0, 99))
-    monkeypatch.setattr(profiler, "Loaded", Loaded)
-    monkeypatch.setattr(profiler, "Timer", Timer)
-    monkeypatch.setattr(profiler, "random", lambda *_: ((), None))
-    monkeypatch.setattr(profiler, "Operands", SimpleNamespace(of=lambda *_: None))
-    monkeypatch.setattr(profiler, "run_key", lambda kernel, build_key, shape: "f" * 16)
+    monkeypatch.setattr(results, "Loaded", Loaded)
+    monkeypatch.setattr(results, "Timer", Timer)
+    monkeypatch.setattr(results, "random", lambda *_: ((), None))
+    monkeypatch.setattr(results, "Operands", SimpleNamespace(of=lambda *_: None))
+    monkeypatch.setattr(results, "run_key", lambda kernel, build_key, shape: "f" * 16)
     return made
 
 
 def test_each_run_has_rows_by_metric_and_those_of_one_launch_its_own(gpu, tmp_path) -> None:
-    rows, reason = profiler.collect(gpu, [RUN, ONE], tmp_path)
+    rows, reason = results.collect(gpu, [RUN, ONE], tmp_path)
     assert reason == ""
     found = {(row.kernel, row.metric): (row.value, row.unit) for row in rows}
     counted = {TIME: (5000, "ns"), BYTES: (7000000, "byte"), RATE: (1400000000000, "byte/s")}
@@ -95,19 +95,19 @@ def test_launches_of_a_run_are_told_as_one() -> None:
     """What is counted is added up, what is a share or a rate is a mean by time."""
     split = {TIME: Reading(10.0, "ns"), BYTES: Reading(100.0, "byte"), SHARE: Reading(90.0, "%")}
     product = {TIME: Reading(30.0, "ns"), BYTES: Reading(700.0, "byte"), SHARE: Reading(50.0, "%")}
-    found = profiler.combined([split, product])
+    found = results.combined([split, product])
     assert found == {TIME: Reading(40.0, "ns"), BYTES: Reading(800.0, "byte"), SHARE: Reading(60.0, "%")}
-    assert profiler.combined([split]) == split
-    assert profiler.combined([split, {TIME: Reading(30.0, "ns")}])[SHARE] == Reading(90.0, "%")
+    assert results.combined([split]) == split
+    assert results.combined([split, {TIME: Reading(30.0, "ns")}])[SHARE] == Reading(90.0, "%")
 
 
 def test_without_cupti_or_permission_there_are_no_rows_and_the_way_out(gpu, monkeypatch, tmp_path) -> None:
-    assert profiler.collect(gpu, [], tmp_path) == ([], "") and gpu.done == []
+    assert results.collect(gpu, [], tmp_path) == ([], "") and gpu.done == []
     gpu.library.fails["cuptiProfilerGetCounterAvailability"] = 35
-    rows, reason = profiler.collect(gpu, [ONE], tmp_path)
+    rows, reason = results.collect(gpu, [ONE], tmp_path)
     assert rows == [] and "NVreg_RestrictProfilingToAdminUsers=0" in reason
     monkeypatch.setattr(cupti, "load", cupti_missing)
-    assert profiler.collect(gpu, [ONE], tmp_path) == ([], "CUPTI is not installed")
+    assert results.collect(gpu, [ONE], tmp_path) == ([], "CUPTI is not installed")
 
 
 def cupti_missing() -> None:

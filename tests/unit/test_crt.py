@@ -52,8 +52,7 @@ class Device:
             (sources / f"{path.stem}.inc").write_text(text.replace('.cuh"', '.inc"'))
         flags = ["-std=c++17", "-O1", "-w", "-ffp-contract=off", f"-DNUMBERS={count}", f"-DUNSIGNED={unsigned}"]
         subprocess.run(
-            ["g++", *flags, "-I", folder, "-I", Path(__file__).parent, "-o", folder / "driver", DRIVER],
-            check=True,
+            ["g++", *flags, "-I", folder, "-I", Path(__file__).parent, "-o", folder / "driver", DRIVER], check=True
         )
 
     def run(self, what: str, rows: int, *inputs: np.ndarray, k: int = 0) -> bytes:

@@ -11,7 +11,7 @@ from gemmrepro.core.names import METRICS
 from gemmrepro.gpu import cupti, ranges
 from gemmrepro.gpu.cupti import Cupti, CuptiError
 from gemmrepro.gpu.ranges import Chip, RangeProfiler, Reading
-from gemmrepro.measure.profiler import LAUNCH
+from gemmrepro.measure.results import LAUNCH
 from gemmrepro.recordings.sweeps import UNITS
 
 TIME, BYTES, RATE, SHARE = "gpu__time_duration.sum", "dram__bytes.sum", "dram__bytes.sum.per_second", "a__share.pct"
@@ -86,11 +86,6 @@ def test_counters_that_are_not_of_the_whole_run_are_refused(setting: str, value:
         read(library)
 
 
-def test_a_library_without_the_profiler_says_so() -> None:
-    with pytest.raises(CuptiError, match=r"no cuptiProfilerInitialize; install one of CUDA 12\.6"):
-        Cupti(object()).call(cupti.Initialize())
-
-
 @pytest.fixture(scope="module")
 def installed() -> Cupti:
     try:
@@ -119,8 +114,3 @@ def test_cupti_has_the_metrics_in_the_units_of_recordings(installed: Cupti, name
         assert 1 <= chip.passes(chip.config(list(units))) <= 8
     finally:
         chip.close()
-
-
-def test_a_chip_that_cupti_does_not_know_is_an_error(installed: Cupti) -> None:
-    with pytest.raises(CuptiError, match="cuptiProfilerHostInitialize"):
-        Chip(installed, "GX1")

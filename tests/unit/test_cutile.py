@@ -137,12 +137,7 @@ def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
     (function,) = sass.parse(SASS)
     assert cutile.read_usage("matmul", USAGE, ELF, {"sm_90": function}) == {
         "sm_90": Usage(
-            registers=255,
-            stack_bytes=96,
-            shared_bytes=197784,
-            threads=512,
-            spill_store_bytes=12,
-            spill_load_bytes=25,
+            registers=255, stack_bytes=96, shared_bytes=197784, threads=512, spill_store_bytes=12, spill_load_bytes=25
         )
     }
     assert sass.parse_blocks(ELF, "other") == {}

@@ -66,7 +66,7 @@ def test_a_helper_three_imports_away_is_reached_and_its_neighbours_are_not(packa
     low = frozenset({"gemmrepro.low"})
     assert not [name for name in reached("gemmrepro.stage", without=low) if name.startswith("gemmrepro.low")]
     assert {name.split(":")[0] for name in reached("gemmrepro.low.deep:helper", within=low)} == {
-        *("gemmrepro.low.deep", "gemmrepro.low.late"),
+        *("gemmrepro.low.deep", "gemmrepro.low.late")
     }
     (package / "stage.py").write_text("TITLE = 'gemmrepro'\n")
     forget()

@@ -7,10 +7,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import Column
-from gemmrepro.judge import carrying, experiments
+from gemmrepro.judge import carrying
 from gemmrepro.judge.ceilings import measured_ceiling, of_operation
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics import METRICS, rows
@@ -64,100 +62,6 @@ def test_the_fastest_ceiling_counts_if_it_was_measured_on_this_gpu(monkeypatch):
     assert rate("NVIDIA H200", ceiling="ceilings.ffma").value == 989.5, "it has no row: the data sheet"
     assert rate("NVIDIA H200", here="data sheet").value == 989.5
     assert "measured" not in rate("NVIDIA GeForce RTX 4090").source, "the ceiling is another GPU's"
-
-
-# Experiments
-
-
-class Results:
-    """Rows of one experiment, as `results.Results` gives them."""
-
-    def __init__(self, *rows: dict, skipped: tuple[dict, ...] = ()) -> None:
-        columns = (Column("ms", "time", "ms", low="low", high="high"), Column("low", ""), Column("high", ""))
-        self.experiment = SimpleNamespace(name="e", column={one.name: one for one in columns}.__getitem__)
-        self.rows, self.run, self.toolkit = pd.DataFrame(rows), {"skipped": list(skipped)}, "cuda13"
-
-    def of(self, kernel: str, toolkit: str, **cells) -> pd.DataFrame:
-        found = self.rows
-        if found.empty:
-            return found
-        found = found[(found["kernel"] == kernel) & found["toolkit"].isin([toolkit, LIBRARY])]
-        for name, value in cells.items():
-            found = found[found[name] == value]
-        return found
-
-
-def row(kernel: str, n: int, ms: float | None, **more) -> dict:
-    low, high = (None, None) if ms is None else (0.9 * ms, 1.1 * ms)
-    return {
-        "kernel": kernel,
-        "toolkit": "cuda13",
-        "n": n,
-        "ms": ms,
-        "low": low,
-        "high": high,
-        "status": "current",
-    } | more
-
-
-def claim(compute: dict, *published: dict, tolerance: float | None = None) -> SimpleNamespace:
-    return SimpleNamespace(
-        family="f", compute={"value": "ms", "kernel": "k", **compute}, published=published, tolerance=tolerance
-    )
-
-
-def points(results: Results, one: SimpleNamespace) -> list[tuple]:
-    values, exact = experiments.point_values(results, one, "cuda13")
-    return [(value.point, value.value, value.published) for value in values] + [exact]
-
-
-def printed(n: int, value: float, d: int = 0) -> dict:
-    return {"n": n, "d": d, "value": value, "unit": "ms"}
-
-
-def test_a_kernel_may_be_named_by_the_rows_number_of_slices():
-    found = Results(row("k_d8", 64, 2.0), row("k_d9", 64, 4.0))
-    one = claim({"by": ["n"], "kernel": "k_d{d}"}, printed(64, 1.0, 8), printed(64, 1.0, 9))
-    assert [name for name, *_ in points(found, one)[:2]] == ["n 64, d 8", "n 64, d 9"]
-
-
-def test_quotients_take_the_far_ends_and_zero_over_zero_is_left_out():
-    found = Results(row("k", 64, 4.0), row("o", 64, 2.0), row("k", 128, 0.0), row("o", 128, 0.0), row("o", 256, 0.0))
-    found.rows = pd.concat([found.rows, pd.DataFrame([row("k", 256, 3.0)])])
-    one = claim({"over": "o", "where": {"n": [64, 128, 256]}})
-    (first, last), exact = experiments.point_values(found, one, "cuda13")
-    assert exact == 1 and first.value == 2.0 and first.unit == "ratio"
-    assert (first.ci_low, first.ci_high) == (pytest.approx(3.6 / 2.2), pytest.approx(4.4 / 1.8))
-    assert last.value == float("inf") and "the divisor is 0" in last.number
-
-
-@pytest.mark.parametrize(
-    ("rows", "skipped", "says"),
-    [
-        ([row("k", 64, None)], (), "the row of k in the experiment e at n 64 has no ms"),
-        ([row("k", 64, 2.0, status="stale")], (), "is stale"),
-        ([row("k", 64, 2.0), row("k", 64, 3.0)], (), "2 rows are of k"),
-        ([row("o", 64, 2.0)], (), "there is no row of k in the experiment e at n 64, by cuda13"),
-        ([], (), "the experiment was not run"),
-        (
-            [row("o", 64, 2.0)],
-            ({"kernel": "o", "toolkit": "cuda13", "reason": "a"}, {"kernel": "k", "toolkit": "cuda13", "reason": "b"}),
-            "k was left out of the experiment e: b",
-        ),
-        ([row("o", 64, 2.0)], ({"kernel": "k", "toolkit": LIBRARY, "reason": "c"},), "left out of the experiment e: c"),
-        ([row("o", 64, 2.0)], ({"kernel": "k", "toolkit": "cuda12", "reason": "d"},), "there is no row of k"),
-    ],
-)
-def test_a_point_without_a_row_that_counts_says_why(rows, skipped, says):
-    with pytest.raises(NotMeasured, match=says):
-        points(Results(*rows, skipped=skipped), claim({"where": {"n": 64}}))
-
-
-def test_a_value_without_an_interval_is_its_own():
-    found = Results(row("k", 64, 2.0, low=None, high=None))
-    (value,), _ = experiments.point_values(found, claim({"where": {"n": 64}}), "cuda13")
-    assert (value.ci_low, value.value, value.ci_high, value.unit) == (2.0, 2.0, 2.0, "ms")
-    assert value.label == "n 64, cuda13" and value.sources == ("f/e/k/cuda13/64",)
 
 
 # Units and counters

@@ -6,6 +6,7 @@ import csv
 import importlib
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,9 +19,7 @@ from gemmrepro.core.files import read_json
 from gemmrepro.core.paths import KERNELS_DIR, ROOT
 from gemmrepro.core.schemas import check
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import recorded as experiments_recorded
 from gemmrepro.experiments import run as experiments_run
-from gemmrepro.experiments.checked import check_rows
 from gemmrepro.experiments.results import load
 from gemmrepro.experiments.run import Context, Subject, run_keys
 from gemmrepro.figures import stage
@@ -30,6 +29,7 @@ from gemmrepro.judge import claims, judging
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.recording import read_rows, write_manifest
+from gemmrepro.recordings.bring import bring_experiment, check_rows
 
 FAMILIES_WITH = [name for name in registry.family_names() if (KERNELS_DIR / name / experiments.FILE).is_file()]
 
@@ -89,7 +89,7 @@ def brought(sums, tmp_path) -> tuple[World, Path]:
     """Builds, gates, and the experiment's files as the workflow has them."""
     made = world(tmp_path / "world")
     write_recording(made, sums, tmp_path / "recorded" / "gpu" / "sums" / "experiments")
-    counts = experiments_recorded.bring("sums", sums, tmp_path / "recorded/gpu", made.build, tmp_path / "out" / "sums")
+    counts = bring_experiment("sums", sums, tmp_path / "recorded/gpu", made.build, tmp_path / "out" / "sums")
     assert counts == (3 * 3 * 5, 0)
     return made, tmp_path / "out"
 
@@ -298,7 +298,7 @@ def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
     folder = write_recording(made, sums, tmp_path / "recorded/sums/experiments")
     path = made.build / "cuda12" / "sums.inside.json"
     path.write_text(path.read_text().replace(made.key("sums.inside", "cuda12"), "f" * 16))
-    bring = lambda: experiments_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")  # noqa: E731
+    bring = partial(bring_experiment, "sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
     assert bring() == (45, 9)
     write_recording(made, sums, folder, declared="0" * 16)
     assert bring() == (45, 45)
@@ -310,10 +310,7 @@ def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
         (lambda folder: (folder / "errors.json").unlink(), "errors.json is missing"),
         (lambda folder: (folder / "errors.csv").unlink(), "errors.csv is missing"),
         (lambda folder: (folder / "errors.json").write_text("{"), "corrupt"),
-        (
-            lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,6_4"),
-            "line 2 .*k is '6_4'",
-        ),
+        (lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,6_4"), "line 2 .*k is '6_4'"),
         (
             lambda folder: _replace(folder / "errors.csv", "normal,64", "nor\u200bmal,64"),
             "law is .*not printable ASCII",
@@ -328,7 +325,7 @@ def test_a_spoiled_recording_is_refused_by_name(sums, tmp_path, spoil, word):
     spoil(write_recording(made, sums, tmp_path / "recorded/sums/experiments"))
     write_manifest(tmp_path / "recorded/sums")
     with pytest.raises(UserError, match=word):
-        experiments_recorded.bring("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
+        bring_experiment("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
 
 
 LATENCY = ROOT / "reports/recorded/h200/ladder/experiments/latency.csv"
@@ -447,11 +444,7 @@ OVER = {"over": "sums.inside", "where": {"law": "normal", "k": 256}}
         ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
         ({"over": "sums.outside", "above": 1, "where": {"law": "integers", "k": 64}}, NOT_MEASURED, "neither errs"),
         ({"above": 1, "where": {"law": "cubic", "k": 64}}, NOT_MEASURED, "no row of Sum kept inside"),
-        (
-            {**OVER, "above": 3, "over_where": {"k": 64}},
-            REPRODUCED,
-            "times that of Sum kept inside (k 64) for Sum",
-        ),
+        ({**OVER, "above": 3, "over_where": {"k": 64}}, REPRODUCED, "times that of Sum kept inside (k 64) for Sum"),
         ({**OVER, "above": 1, "over_where": {"k": 65}}, NOT_MEASURED, "k 65"),
         ({"above": 1, "where": {"k": 64}}, NOT_MEASURED, "must name more columns"),
     ],

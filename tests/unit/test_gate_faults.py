@@ -336,10 +336,7 @@ HONEST: dict[str, tuple[Kernel, Launcher]] = {
     "ceiling_flops": (registry.kernel("ceilings.ffma"), sheared),
     "ceiling_flops, outer": (registry.kernel("ceilings.ffma_rrr"), outer),
     "ceiling_flops, mma": (registry.kernel("ceilings.mma_f16"), but(summed_fragments, off=0.008)),
-    "ceiling_flops, wgmma": (
-        registry.kernel("ceilings.wgmma"),
-        but(summed_fragments, of=WGMMA, off=-0.008),
-    ),
+    "ceiling_flops, wgmma": (registry.kernel("ceilings.wgmma"), but(summed_fragments, of=WGMMA, off=-0.008)),
 }
 """A kernel and an honest launch for each operation."""
 

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from gemmrepro.core import locks
+from gemmrepro.core import files
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import lock, slots
+from gemmrepro.gpu import device, slots
 
 PATIENCE = 120.0
 """Seconds for what is due at once, on a machine that is busy."""
@@ -41,11 +41,11 @@ def started(hold, session) -> threading.Event:
 
 
 def test_checks_and_slices_of_a_card_do_not_wait_for_each_other(session):
-    with lock.shared(session):
-        assert started(lock.shared, session).wait(PATIENCE)
-    with lock.exclusive(session):
+    with device.shared(session):
+        assert started(device.shared, session).wait(PATIENCE)
+    with device.exclusive(session):
         other = SimpleNamespace(gpu=SimpleNamespace(card="fedcba9876543210"))
-        assert started(lock.exclusive, other).wait(PATIENCE)
+        assert started(device.exclusive, other).wait(PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -54,8 +54,8 @@ def test_checks_and_slices_of_a_card_do_not_wait_for_each_other(session):
 def test_timing_and_others_wait_for_each_other(held, wanted, session, capfd):
     """What says that it waits has tried the lock; it gets the GPU when the other one lets go."""
     said, end = "", time.monotonic() + PATIENCE
-    with getattr(lock, held)(session):
-        entered = started(getattr(lock, wanted), session)
+    with getattr(device, held)(session):
+        entered = started(getattr(device, wanted), session)
         while "waiting for another stage" not in said and time.monotonic() < end:
             time.sleep(0.01)
             said += capfd.readouterr().err
@@ -65,26 +65,26 @@ def test_timing_and_others_wait_for_each_other(held, wanted, session, capfd):
 
 USERS = """
 import fcntl, os, sys, tempfile
-from gemmrepro.core import locks
+from gemmrepro.core import files
 from gemmrepro.errors import UserError
 os.umask(0o077)
 path = tempfile.gettempdir() + "/gemmrepro-a-b.lock"
-first = locks.open_shared("a:b")
+first = files.open_shared("a:b")
 made = os.stat(path).st_mode & 0o777
-assert locks.lock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+assert files.lock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
 if sys.argv[1] == "old":
     os.chmod(path, 0o644)
 os.setgroups([])
 os.setegid(65534)
 os.seteuid(65534)
-second = locks.open_shared("a:b")
-taken = locks.lock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+second = files.open_shared("a:b")
+taken = files.lock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
 if sys.argv[1] == "closed":
     os.seteuid(0)
     os.chmod(path, 0o600)
     os.seteuid(65534)
     try:
-        locks.open_shared("a:b")
+        files.open_shared("a:b")
     except UserError as error:
         print(error)
 print(oct(made), taken)
@@ -109,7 +109,7 @@ def test_the_next_user_of_a_host_waits_for_the_same_lock(kind):
         assert closed == [True] * (kind == "closed")
 
 
-@pytest.mark.parametrize("hold", [lock.exclusive, lock.shared])
+@pytest.mark.parametrize("hold", [device.exclusive, device.shared])
 def test_a_link_in_the_locks_place_is_refused(hold, session, tmp_path):
     (tmp_path / "victim").touch()
     (tmp_path / "gemmrepro-0123456789abcdef.lock").symlink_to(tmp_path / "victim")
@@ -124,12 +124,12 @@ def test_a_file_system_without_locks_is_worth_one_warning(session, monkeypatch, 
     def unable(file, how):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(locks.fcntl, "flock", unable)
-    monkeypatch.setattr(locks, "_said", False)
+    monkeypatch.setattr(files.fcntl, "flock", unable)
+    monkeypatch.setattr(files, "_said", False)
     environ: dict[str, str] = {}
     slots.claim([slots.HostGpu("NVIDIA H200", 90, "GPU-1")], environ)
     assert environ[slots.CLAIMED] == "GPU-1"
-    with lock.exclusive(session), lock.shared(session):
+    with device.exclusive(session), device.shared(session):
         pass
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "slot-GPU-1.lock cannot be locked (Function not implemented)" in said

@@ -15,25 +15,20 @@ from gemmrepro.gpu.slots import CLAIMED, VISIBLE, HostGpu, anonymous, claim
 
 CARDS = [HostGpu("NVIDIA H200", 90, f"GPU-{letter}") for letter in "abc"]
 CLAIM = """
-import os, sys
-from gemmrepro.gpu.slots import HostGpu, claim
-claim([HostGpu("NVIDIA H200", 90, f"GPU-{letter}") for letter in "abc"])
-print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
-sys.stdin.readline()
-"""
-"""Claims a GPU, prints it, and holds it until told to end."""
-
-COUNTED = """
 import os, pathlib, sys
-from gemmrepro.gpu.slots import HostGpu, claim
-claim([HostGpu("NVIDIA H200", 90, f"GPU-{letter}") for letter in "abc"])
+from gemmrepro.gpu.slots import HostGpu, anonymous, claim
+letters, preferred, folder = (*sys.argv[1:], "", "", "")[:3]
+cards = [HostGpu("NVIDIA H200", 90, f"GPU-{letter}") for letter in letters or "abc"]
+claim(cards, preferred=preferred and anonymous(preferred))
 card = os.environ["CUDA_VISIBLE_DEVICES"]
-held = pathlib.Path(sys.argv[1]) / card
-for _ in range(3):
-    held.mkdir()   # fails if another process is inside
-    held.rmdir()
-print(card)
+print(card, flush=True)
+for _ in range(3 if folder else 0):
+    pathlib.Path(folder, card).mkdir()   # fails if another process is inside
+    pathlib.Path(folder, card).rmdir()
+folder or sys.stdin.readline()
 """
+"""Claims a GPU of `letters`, or the `preferred` one, prints it, and holds it until told to end, or looks into `folder`
+whether it is alone."""
 
 
 class Claims:
@@ -44,9 +39,9 @@ class Claims:
         self.environment |= {"TMPDIR": str(folder), "PYTHONPATH": "workflow"}
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, program: str = CLAIM, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-c", program, *arguments],
+            [sys.executable, "-c", CLAIM, *arguments],
             env=self.environment | environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -84,31 +79,21 @@ def test_a_killed_process_gives_its_card_back_and_one_whose_card_is_gone_takes_a
     holders = {card(process): process for process in [claims.start() for _ in CARDS]}
     holders["GPU-b"].send_signal(signal.SIGKILL)
     holders["GPU-b"].wait()
-    assert card(claims.start(PREFERRED, "GPU-z")) == "GPU-b"
+    assert card(claims.start("", "GPU-z")) == "GPU-b"
 
 
 def test_no_two_of_many_processes_hold_a_card_at_once(claims, tmp_path):
-    many = [claims.start(COUNTED, str(tmp_path)) for _ in range(8)]
+    many = [claims.start("", "", str(tmp_path)) for _ in range(8)]
     ended = [process.communicate() for process in many]
     assert [process.returncode for process in many] == [0] * 8, ended
     assert sum(Counter(out.strip() for out, _ in ended).values()) == 8
 
 
-PREFERRED = """
-import os, sys
-from gemmrepro.gpu.slots import HostGpu, anonymous, claim
-claim([HostGpu("NVIDIA H200", 90, f"GPU-{letter}") for letter in "abc"], preferred=anonymous(sys.argv[1]))
-print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
-sys.stdin.readline()
-"""
-"""Claims the card of a measurement to be continued, or another one if the host has it no more."""
-
-
 @pytest.mark.parametrize(("visible", "third"), [({}, "GPU-c"), ({VISIBLE: "0,1,2"}, "2")])
 def test_a_measurement_that_goes_on_waits_for_its_own_card(visible, third, claims):
-    holder = claims.start(PREFERRED, "GPU-c", **visible)
+    holder = claims.start("", "GPU-c", **visible)
     assert card(holder) == third
-    again = claims.start(PREFERRED, "GPU-c", **visible)
+    again = claims.start("", "GPU-c", **visible)
     assert "waiting for the GPU, which another stage holds" in again.stderr.readline()
     assert card(claims.start(**visible)) != third, "another one is not held up"
     holder.communicate("end\n")
@@ -117,8 +102,7 @@ def test_a_measurement_that_goes_on_waits_for_its_own_card(visible, third, claim
 
 def test_the_same_number_may_be_another_gpu_in_another_job(claims):
     """Schedulers that hide the other GPUs number each job's own from 0."""
-    hidden = CLAIM.replace('"abc"', "sys.argv[1]")
-    jobs = [claims.start(hidden, letter, CUDA_VISIBLE_DEVICES="0") for letter in "ab"]
+    jobs = [claims.start(letter, CUDA_VISIBLE_DEVICES="0") for letter in "ab"]
     assert [card(job) for job in jobs] == ["0", "0"]
 
 

@@ -15,7 +15,7 @@ import pytest
 import gemmrepro
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host import builders, containers, images, recipes, sif
+from gemmrepro.host import builders, containers, recipes, sif
 from gemmrepro.host.builders import BUILDERS, find_builder
 from gemmrepro.host.containers import container_environment
 from gemmrepro.host.recipes import LOCK
@@ -231,7 +231,7 @@ class TestRecipe:
         # An image of Debian's packages alone has no lock of Python's.
         python = () if path.stem == "torchcpu" else (f"envs/requirements/{path.stem}.txt",)
         assert recipe.copies == ("docker/apt-locked", LOCK, *python)
-        labels = images.image_labels(recipe)
+        labels = sif.image_labels(recipe)
         assert labels["org.opencontainers.image.title"] == f"gemmrepro-{path.stem}"
         assert labels["org.opencontainers.image.version"] == gemmrepro.__version__
         assert labels["org.opencontainers.image.base.name"] == recipe.base
@@ -395,7 +395,7 @@ class TestRun:
 class TestWorkspace:
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
     def test_a_killed_build_leaves_nothing_for_long(self, tmp_path, number):
-        sleep = ["sleep", f"60.{os.getpid()}"]
+        sleep = ["sleep", f"60.{number:d}{os.getpid()}"]
         code = (
             "import os, sys\nfrom pathlib import Path\nfrom gemmrepro.host.workspace import run, workspace\n"
             f"with workspace(Path({str(tmp_path)!r}), 'x', os.environ) as work:\n"

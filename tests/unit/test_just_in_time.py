@@ -15,7 +15,7 @@ from gemmrepro import registry, timing
 from gemmrepro.build import cutile, cutile_export
 from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import device, lock
+from gemmrepro.gpu import device
 from gemmrepro.host.places import find_gpus
 from gemmrepro.measure import just_in_time
 from gemmrepro.measure.just_in_time import Verdict
@@ -131,7 +131,7 @@ def able(monkeypatch):
     """As if compiler and GPU were here."""
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "1")
     monkeypatch.setattr(device, "open_gpu", lambda: None)
-    monkeypatch.setattr(lock, "shared", nullcontext)
+    monkeypatch.setattr(device, "shared", nullcontext)
 
 
 def test_the_compiler_is_shown_no_other_toolkit(able, monkeypatch, tmp_path, name="CUDA_HOME"):

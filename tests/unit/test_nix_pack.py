@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
-from gemmrepro.host.images import image_labels
 from gemmrepro.host.recipes import read_recipe
+from gemmrepro.host.sif import image_labels
 
 PACK = ROOT / "nix/pack.py"
 RECIPES = sorted((ROOT / "docker").glob("*.Dockerfile"))

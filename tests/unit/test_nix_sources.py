@@ -90,7 +90,7 @@ class TestLock:
 class TestFetch:
     def test_a_damaged_lock_and_an_unknown_environment_are_user_errors(self, tmp_path: Path) -> None:
         (tmp_path / "sources.json").write_text('{"seed": "busybox"}')
-        with pytest.raises(UserError, match="nix_sources lock"):
+        with pytest.raises(UserError, match="lock-sources"):
             Sources.read(tmp_path / "sources.json")
         with pytest.raises(UserError, match="no environment cuda14; known: apptainer, cuda12"):
             nix_sources.fetch(LOCKED, ["cuda14"], tmp_path)

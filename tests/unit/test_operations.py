@@ -56,7 +56,7 @@ def test_a_gates_protocol_follows_the_code_that_it_reaches_and_no_other(name: st
     reached = closure(f"{GATES[name].__module__}:{GATES[name].__name__}", within=JUDGING)
     assert protocol(kernel)
     assert {("gemmrepro.gates.gate", "Gate"), ("gemmrepro.gates.gate", "Verdict")} <= reached
-    others = {(gate.__module__, gate.__name__) for op, gate in GATES.items() if op != name}
+    others = {(gate.__module__, gate.__name__) for gate in GATES.values() if not issubclass(GATES[name], gate)}
     assert not reached & others, "an edit of another operation's gate stales nothing"
 
 

@@ -10,7 +10,7 @@ import cpu_tile
 import numpy as np
 import pytest
 
-from gemmrepro import experiments, operands, registry, stats, timing
+from gemmrepro import experiments, operands, registry, timing
 from gemmrepro.core.dtypes import widen
 from gemmrepro.experiments.run import Subject
 from gemmrepro.gpu import baselines
@@ -130,42 +130,6 @@ def test_products_count_and_judge_what_they_multiply(measure):
     assert naive["err_fro"] < 3e-16 < fused["err_fro"] < 1e-14
     assert library["err_article"] == 0 < naive["err_article"]
     assert 5 <= fused["d_random"] <= fused["d_worst"] <= 9
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    """A timer that launches nothing and says one given time after the other, in ms."""
-
-    def given(*times: float) -> None:
-        said = iter(times)
-
-        class Scripted(Timer):
-            def once(self, call: Any) -> float:
-                return 1000.0 * next(said)
-
-        monkeypatch.setattr(timing, "Timer", Scripted)
-
-    return given
-
-
-def test_products_are_timed_in_rounds_and_their_scatter_is_the_interval(measure, clock):
-    # Each round: cuBLAS in FP64 and in bf16, split, pairs and whole of the kernel, and the library's own row.
-    rounds = [(24, 30, 21, 40, 62, 24), (24, 33, 24, 44, 66, 25), (24, 30, 30, 60, 96, 24)]
-    clock(*(each for taken in rounds for each in taken))
-    (row, library) = measure("products", [ROWS], {"rounds": 3, "most": 3}, ns=[16], sampled=4)
-    assert (row["rounds"], row["samples"]) == (3, 3)
-    level = stats.rounds_interval([[62e3], [66e3], [96e3]], repeatability=stats.REPEATABILITY)
-    assert (row["total_us"], row["total_low_us"], row["total_high_us"]) == (level.value, level.low, level.high)
-    assert row["total_low_us"] < 62e3 and row["total_high_us"] > 96e3
-    assert (row["split_us"], row["kernel_us"]) == (24e3, 44e3)
-    # Quotients are of the same round, and so are their intervals.
-    ratio = stats.rounds_interval([[24 / 62], [24 / 66], [24 / 96]])
-    assert (row["ratio"], row["ratio_low"], row["ratio_high"]) == pytest.approx((ratio.value, ratio.low, ratio.high))
-    share = stats.rounds_interval([[39 * 30 / 40], [39 * 33 / 44], [39 * 30 / 60]])
-    assert (row["share"], row["share_low"], row["share_high"]) == pytest.approx((share.value, share.low, share.high))
-    assert row["tflops"] == pytest.approx(2 * 16**3 / 66e3 * 1e-6)
-    assert row["tflops_low"] < row["tflops"] < row["tflops_high"]
-    assert library["ratio"] == 1 and library["split_us"] is library["kernel_low_us"] is library["share_high"] is None
 
 
 def test_a_scheme_that_refuses_operands_says_why(measure):

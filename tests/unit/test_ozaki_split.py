@@ -53,6 +53,15 @@ def test_rounding_to_formats() -> None:
     assert np.array_equal(e5m2, [57344.0, np.inf, 2.0**-16, -np.inf])
 
 
+@pytest.mark.parametrize("k", [1, 5, 1024, 2**20])
+def test_the_width_is_the_largest_that_is_exact(k: int) -> None:
+    for accumulator in (24, 31):
+        beta = exactness.exact_bits(k, accumulator)
+        wider = [exactness.is_exact(k, beta + more, beta + more, accumulator) for more in (0, 1)]
+        assert wider == [True, False]
+    assert exactness.is_exact(1, 12, 12) and not exactness.is_exact(1, 12, 13)
+
+
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda fmt: fmt.name)
 def test_rho_is_the_articles(fmt: exactness.Format) -> None:
     for k in (1, 2, 3, 100, 128, 1000, 1024, 2048, 4096, 8192, 16384, 2**20):
@@ -110,6 +119,20 @@ def test_a_scale_a_row_ignores_powers_of_two_and_one_a_matrix_does_not() -> None
         exact.scaled(*(x[3] for x in error_and_scale(product(a, b, v, count=7), a, b))) for v in (1, 0)
     )
     assert by_row < 16 and by_matrix > 2.0**16 * by_row
+
+
+def test_the_smallest_d_keeps_its_promise() -> None:
+    a, b = inputs.normal(np.random.default_rng(12), 24, 24, 256)
+    size = exact.product(np.abs(a), np.abs(b)).nearest()
+    allowed = 2 * math.sqrt(256) * UNIT * size
+    parts = split_both(a, b, 49)  # until nothing is left, so that d alone decides
+    d = bounds.smallest_d(*parts, size, "worst")
+    assert bounds.smallest_d(*parts, size, "random") <= d < bounds.smallest_d(*parts, np.zeros_like(size), "worst")
+    kept, fewer = (
+        sum(np.abs(parts[0].slices[p].value()) @ np.abs(parts[1].slices[q].value()) for p, q in gone)
+        for gone in (pairs.dropped(*map(len, parts), d), pairs.dropped(*map(len, parts), d - 1))
+    )
+    assert (kept <= SLACK * allowed).all() and (fewer > allowed).any()
 
 
 @pytest.mark.parametrize("vector", [False, True])

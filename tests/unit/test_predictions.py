@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gemmrepro import registry
-from gemmrepro.paper.step import prediction
+from gemmrepro.paper.kernel import prediction
 
 CUDA = """// Level H2.
 //

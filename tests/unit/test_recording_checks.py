@@ -280,6 +280,9 @@ def test_a_limit_is_of_operands_and_sums_and_says_where_it_comes_from():
     assert limit(four, RTX_4090["gpu"], measured).tflops == pytest.approx(168 * 3105 / 2600)
     assert "ceilings.mma_f16" in limit(four, RTX_4090["gpu"], measured).source
     assert limit(half, RTX_4090["gpu"], measured) == limit(half, RTX_4090["gpu"], Ceilings())
+    h200 = run_of("NVIDIA H200", "9.0", 132, 1980)["gpu"]
+    for name in ("sgemm.tf32", "crt.fused_14", "ozaki.fused_bf16_d9"):  # by the narrow products that each is made of
+        assert limit(registry.kernel(name), h200, Ceilings()).tflops == pytest.approx(132 * 8192 * 1980 / 1e6)
     unknown = {**RTX_4090["gpu"], "name": "Card X", "compute_capability": "13.0"}
     assert limit(half, unknown, Ceilings()) is None, "the rate is not checked"
     assert limit(half, {**RTX_4090["gpu"], "name": "NVIDIA X", "clock_max_mhz": None}, Ceilings()) is None

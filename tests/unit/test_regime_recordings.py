@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 from killed_measurement import killed
 from recordings import GPU
-from records import record
 from synthetic import write_build
 from synthetic_gpu import SyntheticGpu
 
@@ -22,7 +21,6 @@ from gemmrepro.measure.columns import REGIME_POINT
 from gemmrepro.measure.prepare import Check, Records
 from gemmrepro.measure.recording import write_manifest
 from gemmrepro.measure.regimes import BURST, REGIMES, SUSTAINED
-from gemmrepro.operations import Shape
 from gemmrepro.recordings import bring
 from gemmrepro.recordings import regimes as checks
 from gemmrepro.recordings.regimes import between_cards, by_card, repeated
@@ -211,25 +209,6 @@ def test_a_kernel_that_is_wrong_at_first_or_once_it_was_timed_has_no_rows(tmp_pa
     assert {row["kernel"] for row in rows_of(tmp_path / TAKE)} == {"ladder.smem", "cublas.sgemm"}
     skipped = json.loads((tmp_path / TAKE / regime_files.RUN).read_text())["skipped"]
     assert {entry["kernel"] for entry in skipped} == {"ladder.naive"} and reason in skipped[0]["reason"]
-
-
-def test_a_kernel_is_measured_with_the_first_toolkit_that_has_it(tmp_path):
-    kernels = [record("ladder.a", baseline="cublas.sgemm"), record("ladder.b", baseline="cublas.sgemm")]
-    refused = {("ladder.b", "cuda13")}
-    planned, _ = points.plan_points(
-        kernels,
-        [256],
-        ["cuda12", "cuda13"],
-        ["warm"],
-        lambda kernel, toolkit: "refused" if (kernel.id, toolkit) in refused else None,
-    )
-    (members,) = passes.sets(planned, ("cuda13", "cuda12"))
-    assert [(point.kernel, point.toolkit) for point in members.subjects] == [
-        ("cublas.sgemm", "library"),
-        ("ladder.a", "cuda13"),
-        ("ladder.b", "cuda12"),
-    ]
-    assert members.shape == Shape.cube(256)
 
 
 MEASURED = ("median_us", "ci_low_us", "ci_high_us", "tflops", "gbps", "joules", "clock_mhz", "power_w", "temp_c")

@@ -6,16 +6,15 @@ from types import SimpleNamespace
 import jinja2
 import pandas as pd
 import pytest
-from support import ROOT
 from test_limits import data, said
 
 from gemmrepro.core.text import listed
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
-from gemmrepro.measure.regimes import BURST, FILES, IN_TURN, SUSTAINED
-from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
+from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
+from gemmrepro.measure.rows import Measurements, Regimes
 from gemmrepro.paper import exports
 from gemmrepro.paper.gpus import cards_sentence, machine_view
-from gemmrepro.paper.inputs import TEMPLATES, ShownRows
+from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.regimes import Accuracies, Recommendation, recommendations, regime_lines
 from gemmrepro.paper.text import NONE, anchor, number, regime_row_view, row_anchor
 from gemmrepro.recordings.regimes import TakeRows, agreement
@@ -83,22 +82,6 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
     assert said[:3] == ["hopper-by-size-alone", "bf16 4096, sustained, cuda13", shown.row.time]
     assert said[9:11] == ["60", "6 blocks, all steady"] and said[-1] == SUSTAINED and len(said) == 15
     assert (burst.blocks, burst.joules) == ("2 blocks, 1 rested", NONE) and burst.row.anchor != shown.row.anchor
-
-
-def test_rows_of_the_regimes_have_places_on_the_pages_of_their_kernels(tmp_path):
-    """Where claims and goals lead to."""
-    regimes = {"cutile": load_regimes(tmp_path, "cutile")}
-    assert regimes["cutile"].summary.empty
-    take = ROOT / "reports/recorded/h200/cutile/regimes/1"
-    for file in FILES:
-        (tmp_path / "cutile").mkdir(exist_ok=True)
-        (tmp_path / "cutile" / file).write_bytes((take / file).read_bytes())
-    regimes = {"cutile": load_regimes(tmp_path, "cutile")}
-    measured = {"cutile": load(ROOT / "reports/recorded/h200", "cutile")}
-    known = ShownRows.of(measured, {}, regimes, {"cutile.tail_bf16"})
-    key = "cutile.tail_bf16/cuda13/bf16/4096x4096x4096/warm/sustained"
-    assert known("cutile", key) == anchor(f"row {key}")
-    assert known("cutile", key.replace("tail_bf16", "pairs_int8").replace("bf16", "int8")) is None, "it has no page"
 
 
 def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: object) -> list[Recommendation]:

@@ -129,3 +129,16 @@ def test_a_ratio_compares_the_blocks_of_one_pass():
     assert cells["baseline_median_us"] == 135.0
     alone = derived.regime_cells(regimes.SUSTAINED, own, None)
     assert alone["ratio"] is None and alone["median_us"] == 150.0
+
+
+def test_a_block_whose_calls_end_before_they_are_looked_at_has_a_reading(monkeypatch):
+    gpu = SyntheticGpu()
+    monkeypatch.setattr(gpu, "finished", lambda handle: bool(gpu.chunk(handle)))
+    block = regimes.sustained(gpu, load(), seconds=0.1)
+    assert len(block.chunks) >= regimes.LEAST_CHUNKS and len(block.readings) == 1
+
+
+def test_two_chunks_are_compared_where_the_span_holds_one():
+    apart = [Chunk(0.0, 1, 100.0), Chunk(50.0, 1, 100.0), Chunk(100.0, 1, 100 * (1 + 2 * regimes.STEADY_TIME))]
+    assert not regimes.is_steady(apart, [Reading(0.0)])
+    assert regimes.is_steady([*apart[:2], Chunk(100.0, 1, 100.0)], [Reading(0.0)])

@@ -174,20 +174,6 @@ def test_whether_a_point_lies_within_its_bounds(one, bounds, inside):
     assert experiments.within_bounds(one, bounds) == inside
 
 
-@pytest.mark.parametrize(
-    ("compute", "words"),
-    [
-        ({"near": 0.05}, "within 5 % of the published value"),
-        ({"near": 0}, "as published"),
-        ({"factor": 2}, "within a factor of 2 of the published value"),
-        ({"least": 2}, "at least 2"),
-        ({}, ""),
-    ],
-)
-def test_bounds_in_words(compute, words):
-    assert experiments.bounds_text(compute) == words
-
-
 def test_points_are_described_with_their_published_values_or_as_a_range():
     near = {"value": "ms", "kernel": "k", "by": ["n"], "near": 0.1}
     said = partial(experiments.describe, meaning="time", machine="a GPU")

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
-from types import SimpleNamespace
 
 import hopper_grid
 import numpy as np
@@ -18,7 +16,6 @@ import pytest
 import staged
 
 from gemmrepro import experiments, registry
-from gemmrepro.errors import UserError
 from gemmrepro.gates import bounds
 from gemmrepro.gates.gate import Case, compare, reference_gemm
 from gemmrepro.gates.gemm_cases import draw
@@ -191,45 +188,3 @@ def test_sums_that_are_cut_off_stay_within_the_bound(name: str, law: str) -> Non
 
 
 # Records and experiments ----------------------------------------------------------------------------------------------
-
-
-class Bench:
-    """Stands for an experiment's context: products in float64, one library that cannot multiply."""
-
-    def __init__(self, parameters: Mapping, settings: Mapping) -> None:
-        self.parameters, self.settings, self.left_out = parameters, settings, []
-        self.session = SimpleNamespace(sync=lambda: None)
-        self.subjects = ("right", "none", "wrong")
-
-    def bind(self, subject, given):
-        if subject == "none":
-            raise UserError("this cuBLAS cannot emulate fp32")
-
-        def call() -> None:
-            a, b = (
-                one.reshape(given.lengths(name)).astype(np.float64)
-                for name, one in zip("ab", given.inputs, strict=True)
-            )
-            c = a @ b
-            c[0, 0] += 2.0**-8 * (subject == "wrong")
-            given.output[:] = c.ravel()
-
-        return call
-
-    def leave_out(self, subject, reason) -> None:
-        self.left_out.append((subject, reason))
-
-    def row(self, subject, **cells):
-        return {"kernel": subject, **cells}
-
-
-@pytest.mark.parametrize("law", ["uniform", "phi 2"])
-def test_the_experiment_measures_errors_in_units_of_u(law: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    accuracy = experiments.experiment("sgemm", "accuracy")
-    monkeypatch.setitem(sys.modules, "cupy", np)
-    bench = Bench({**accuracy.parameters, "m": 7, "n": 9}, {})
-    right, wrong = accuracy.measure(bench, {"law": law, "k": 64})
-    assert set(right) == {"kernel", *(column.name for column in accuracy.columns)}
-    assert right["rms_u"] <= right["max_u"] <= 1 < wrong["max_u"]
-    assert bench.left_out == [("none", "this cuBLAS cannot emulate fp32")]
-    assert {point["law"] for point in accuracy.points(accuracy.parameters)} == set(accuracy.figures[0].panels)

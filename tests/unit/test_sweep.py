@@ -16,8 +16,7 @@ from gemmrepro.core.journal import Journal
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.cublas import Trials
-from gemmrepro.gpu.loaded import Binary, Loaded
-from gemmrepro.measure import plan, prepare, profiler, results, rounds
+from gemmrepro.measure import plan, prepare, results, rounds
 from gemmrepro.measure.columns import SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
 from gemmrepro.measure.plan import Room
 from gemmrepro.measure.recording import check_cells
@@ -225,29 +224,12 @@ def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add():
 
 # Rounds and results, of a GPU that is none
 
-SETTINGS = plan.Settings.of(
-    {
-        "rounds": 3,
-        "interval": 0.01,
-        "seconds_per_round": 0.1,
-        "samples_per_round": [3, 60],
-        "caches": ["warm"],
-        "toolkits": ["cuda13"],
-        "sizes": {"ladder": [256]},
-        "counters": {"ladder": [256]},
-    },
-    "ladder",
-)
+DOCUMENT = {"rounds": 3, "interval": 0.01, "seconds_per_round": 0.1, "samples_per_round": [3, 60], "caches": ["warm"]}
+DOCUMENT |= {"toolkits": ["cuda13"], "sizes": {"ladder": [256]}, "counters": {"ladder": [256]}}
+SETTINGS = plan.Settings.of(DOCUMENT, "ladder")
 GPU = SimpleNamespace(
-    name="GPU A",
-    machine=MACHINE,
-    arch="sm_90",
-    compute_capability=(9, 0),
-    sm_count=132,
-    clock_max_mhz=1980,
-    watched=False,
-    pci_bus="0",
-    l2_bytes=1 << 20,
+    **{"name": "GPU A", "machine": MACHINE, "arch": "sm_90", "compute_capability": (9, 0), "sm_count": 132},
+    **{"clock_max_mhz": 1980, "watched": False, "pci_bus": "0", "l2_bytes": 1 << 20},
 )
 
 
@@ -396,51 +378,17 @@ def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, 
         where = {"kernel": kernel, "toolkit": toolkit, "m": shape.m, "n": shape.n, "k": shape.k, "build_key": "k1"}
         return [CounterRow(**where, metric="dram__bytes.sum", value=12, unit="byte")], ""
 
-    monkeypatch.setattr(profiler, "collect", collect)
+    monkeypatch.setattr(results, "collect", collect)
     for _ in range(2):
         results.write_counters(sweep, tmp_path, said.append)
     assert asked == [[("ladder.a", "cuda13", Shape.cube(256))]] and not said
     (row,) = read((tmp_path / "counters.csv").read_text())
     assert (row["kernel"], row["value"], row["status"]) == ("ladder.a", "12", "current")
-    monkeypatch.setattr(profiler, "collect", lambda *_: ([], "CUPTI is not installed"))
+    monkeypatch.setattr(results, "collect", lambda *_: ([], "CUPTI is not installed"))
     sweep.records.journal.folder.joinpath("counters.json").unlink()
     results.write_counters(sweep, tmp_path, said.append)
     assert said == ["no hardware counters: CUPTI is not installed"]
     assert read((tmp_path / "counters.csv").read_text()) == []
-
-
-@pytest.fixture
-def prepared(tmp_path, said, monkeypatch):
-    """Prepares a sweep of two kernels, one of which failed its gate, on a GPU with so much free memory."""
-    kernels = [make("a"), make("b")]
-    monkeypatch.setattr(prepare.registry, "kernels", lambda family: kernels)
-    for kernel in kernels:
-        (tmp_path / "gates").mkdir(exist_ok=True)
-        verdict = {**gate(), "passed": kernel.id == "ladder.a"}
-        (tmp_path / "gates" / f"{kernel.id}.json").write_text(json.dumps(verdict))
-    library = baselines.Baseline("cublas.sgemm", "cuBLAS", "gemm", None, lambda session: "cuBLAS 1.0")
-    monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
-    monkeypatch.setattr(prepare, "read_build", lambda *_: SimpleNamespace(build_key="k1"))
-    for stage in (Binary, Loaded):
-        monkeypatch.setattr(stage, "built", lambda *_: SimpleNamespace(arch="sm_90", build_key="k1"))
-
-    def run(free, supervised=False):
-        limit = free if supervised else None
-        session = SimpleNamespace(gpu=GPU, trials=Trials(), free_bytes=lambda: free)
-        folders = (tmp_path / "build", tmp_path / "gates", tmp_path / "begun")
-        return prepare.prepare(session, prepare.timed_kernels("ladder"), SETTINGS, *folders, said.append, limit)
-
-    return run
-
-
-def test_what_may_be_timed_is_loaded_and_the_rest_is_announced_once(prepared, said):
-    sweep = prepared(1 << 40)
-    assert set(sweep.loaded) == {("ladder.a", "cuda13")}
-    assert {point.kernel for point in sweep.points} == {"ladder.a", "cublas.sgemm"}
-    assert {sweep.records.build_key(point) for point in sweep.points} == {"k1", "cuBLAS 1.0"}
-    assert sweep.session.trials.milliseconds == 200.0
-    assert said == ["not timed: ladder.b cuda13: its gate failed"]
-    assert prepared(1 << 40, supervised=True).skipped == sweep.skipped and len(said) == 1
 
 
 def test_some_sizes_may_be_left_to_some_kernels_of_a_family():

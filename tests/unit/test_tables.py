@@ -12,8 +12,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import Mark, Measured, Panel, Printed, Table, mark, quotient, tables
 from gemmrepro.experiments import results as experiments_results
 from gemmrepro.experiments.results import nothing
-from gemmrepro.figures import stage, style
-from gemmrepro.figures import tables as figures
+from gemmrepro.figures import declared, stage, style
 from gemmrepro.figures.inputs import Inputs, Numbers
 from gemmrepro.measure.rows import load
 
@@ -79,7 +78,7 @@ def test_a_figure_of_names_writes_both_numbers_and_marks_stale_ones(monkeypatch)
     table = Table("t", "Title", {"p": Panel("Panel", "ratio", line=1.0)}, marks, caption="What.")
     numbers = without("memory")
     monkeypatch.setattr("gemmrepro.figures.inputs.tables_of", lambda family: {"t": table})
-    drawing = figures.draw(Inputs({"memory": numbers.measured}, family="memory"), table)
+    drawing = declared.of_table(Inputs({"memory": numbers.measured}, family="memory"), table)
     assert drawing.stale and drawing.rows == ["k"]
     assert "published for T4 and V100" in drawing.caption and "stale" in drawing.caption
     assert [line["at"] for line in drawing.table] == ["first", "second"]

@@ -105,3 +105,8 @@ def test_a_drift_that_both_sides_share_leaves_the_ratio_narrow():
     times = [100.0, 102.0] * 10
     assert timing.Burst(times, [2 * time for time in times]).settled(0.03)
     assert not timing.Burst(times, [2e4 / time for time in times]).settled(0.03), "the ratio varies twice as much"
+
+
+def test_a_short_launch_on_either_side_asks_for_graphs():
+    asked = [timing.wants_graphs(*times) for times in ((10.0, 3000.0), (3000.0, 10.0), (10.0, None), (60.0, None))]
+    assert asked == [True, True, True, False] and not timing.wants_graphs(60.0, 70.0)

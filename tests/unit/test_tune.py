@@ -1,4 +1,4 @@
-"""Tuning without a GPU: the space, the search on invented timings, what is left out and why, winners, supervision."""
+"""Tuning without a GPU: the space, the search on invented timings, what is left out and why, winners, candidates."""
 
 import contextlib
 import csv
@@ -18,13 +18,13 @@ from gemmrepro.core import journal, paths
 from gemmrepro.errors import UserError
 from gemmrepro.gates import gemm
 from gemmrepro.gates.gate import Judged, Verdict
-from gemmrepro.gpu import baselines, device, loaded, lock
+from gemmrepro.gpu import baselines, device, loaded
 from gemmrepro.measure.prepare import Check
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, families
 from gemmrepro.registry.keys import compiled
 from gemmrepro.tune import bench as benches
-from gemmrepro.tune import candidates, stage, supervision
+from gemmrepro.tune import candidates, stage
 from gemmrepro.tune.candidates import Listing
 from gemmrepro.tune.stage import install
 
@@ -94,17 +94,9 @@ def test_every_allowed_combination_is_a_candidate_with_a_name_of_its_own(tunable
 
 
 def row(candidate, **changes):
-    return {
-        "digest": candidate.digest,
-        "params": dict(candidate.params),
-        "build_key": key.build_key(candidate.kernel, "13.0.88"),
-        "target": "90",
-        "error": None,
-        "registers": 40,
-        "spill_bytes": 0,
-        "shared_bytes": 512,
-        **changes,
-    }
+    found = {"digest": candidate.digest, "params": dict(candidate.params), "target": "90", "error": None}
+    found |= {"build_key": key.build_key(candidate.kernel, "13.0.88"), "registers": 40, "spill_bytes": 0}
+    return found | {"shared_bytes": 512} | changes
 
 
 def listing_file(folder, tunable, changes=lambda candidate: {}, **top):
@@ -172,24 +164,14 @@ def point(ratio):
     return benches.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
 
 
-def halved(speed, wrong=lambda stage, name: False, names=None):
-    """A search where `speed(stage, name, size)` is the ratio found: the standings, and who was timed where."""
+def test_a_third_and_then_five_go_on_and_the_fastest_wins():
     timed = {}
 
     def measure(stage, names, sizes):
         timed[stage.name] = (list(names), list(sizes))
-        return {
-            name: {size: point(speed(stage.name, name, size)) for size in sizes}
-            for name in names
-            if not wrong(stage.name, name)
-        }
+        return {name: {size: point(0.5 + int(name[1:]) / 100) for size in sizes} for name in names}
 
-    names = [f"c{index:02}" for index in range(30)] if names is None else names
-    return benches.successive_halving(names, SIZES, measure), timed
-
-
-def test_a_third_and_then_five_go_on_and_the_fastest_wins():
-    standings, timed = halved(lambda stage, name, size: 0.5 + int(name[1:]) / 100)
+    standings = benches.successive_halving([f"c{index:02}" for index in range(30)], SIZES, measure)
     assert [len(names) for names, _ in timed.values()] == [30, 10, 5]
     assert [sizes for _, sizes in timed.values()] == [SIZES[:1], SIZES, SIZES]
     assert timed["final"][0] == ["c29", "c28", "c27", "c26", "c25"]
@@ -203,9 +185,7 @@ def test_a_third_and_then_five_go_on_and_the_fastest_wins():
 
 
 class FakeLoaded:
-    """A kernel whose launches take (tile * steps) µs; one that was told to fails."""
-
-    broken = False
+    """A kernel whose launches take (tile * steps) µs."""
 
     def __init__(self, kernel, bound):
         self.kernel, self.bound = kernel, bound
@@ -228,14 +208,11 @@ class FakeWorkspace:
 
 
 class FakeTimer:
-    launches = 0
-
     def __init__(self, session):
         pass
 
     def burst(self, sides, against, cache, plan, estimates, graphs):
         assert cache == "warm"
-        type(self).launches += 1
         return timing.Burst([float(sides[0]())] * 6, [float(against[0]())] * 6, [{"clock_mhz": 1500, "power_w": 600.0}])
 
 
@@ -259,7 +236,6 @@ def session(monkeypatch):
     def from_file(session, kernel, path, toolkit):
         return FakeLoaded(kernel, bound)
 
-    FakeTimer.launches = 0
     monkeypatch.setattr(loaded.Loaded, "from_file", from_file)
     monkeypatch.setattr(gemm, "run_case", run_case)
     monkeypatch.setattr(benches, "Workspace", FakeWorkspace)
@@ -267,15 +243,9 @@ def session(monkeypatch):
     monkeypatch.setattr(candidates.Limits, "here", lambda: LIMITS)
     library = baselines.Baseline("cublas.sgemm", "", "gemm", lambda *_: lambda: 100.0, lambda _: "cuBLAS 13.1")
     monkeypatch.setattr(baselines, "baseline", lambda name: library)
-    described = SimpleNamespace(
-        name="NVIDIA H200",
-        slug="h200",
-        arch="sm_90",
-        compute_capability=(9, 0),
-        driver="580.1",
-        driver_cuda=(13, 0),
-        machine={"gpu": "NVIDIA H200", "driver": "580.1", "card": "c1"},
-    )
+    of = {"name": "NVIDIA H200", "slug": "h200", "arch": "sm_90", "compute_capability": (9, 0), "driver": "580.1"}
+    machine = {"gpu": "NVIDIA H200", "driver": "580.1", "card": "c1"}
+    described = SimpleNamespace(**of, driver_cuda=(13, 0), machine=machine)
     return SimpleNamespace(gpu=described, sync=sync, broken=broken, other_processes=lambda: 0)
 
 
@@ -323,7 +293,7 @@ def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(be
 
     with monkeypatch.context() as patch:
         patch.setattr(loaded.Loaded, "from_file", crash)
-        with pytest.raises(supervision.Broken):
+        with pytest.raises(candidates.Broken):
             first.judge(names[:2])
     session.broken.clear()
     again = bench()
@@ -334,10 +304,10 @@ def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(be
 def test_the_supervisors_word_on_a_hung_candidate_becomes_its_verdict(bench, tmp_path):
     first = bench()
     name = next(iter(first.listing.candidates))
-    supervision.marker(tmp_path / "journal").write_text(f"{name} it did not end within 60 s")
+    candidates.marker(tmp_path / "journal").write_text(f"{name} it did not end within 60 s")
     assert bench().findings.verdict(name) == "it did not end within 60 s"
-    assert not supervision.marker(tmp_path / "journal").exists()
-    supervision.marker(tmp_path / "journal").write_text(list(first.listing.candidates)[1])
+    assert not candidates.marker(tmp_path / "journal").exists()
+    candidates.marker(tmp_path / "journal").write_text(list(first.listing.candidates)[1])
     assert bench().findings.verdict(list(first.listing.candidates)[1]) is None
 
 
@@ -353,7 +323,7 @@ def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, sessi
 def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session, tunable, tmp_path, monkeypatch):
     monkeypatch.setattr(stage, "end_with_parent", lambda: None)
     monkeypatch.setattr(device, "open_gpu", lambda card: session)
-    monkeypatch.setattr(lock, "exclusive", lambda session: contextlib.nullcontext())
+    monkeypatch.setattr(device, "exclusive", lambda session: contextlib.nullcontext())
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     out = tmp_path / "out.json"
 
@@ -366,7 +336,7 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
     assert not out.exists()
     with monkeypatch.context() as patch:
         patch.setattr(gemm, "run_case", lambda *_, **shared: session.broken.append(1) or 1 / 0)
-        assert run() == supervision.REPLACE
+        assert run() == candidates.REPLACE
     session.broken.clear()
     assert run() == 0
     assert json.loads(out.read_text())["count"]["right"] == 2
@@ -411,9 +381,9 @@ sys.exit(ENDS)
 def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, does, ends, code, runs, seen):
     script = tmp_path / "worker.py"
     script.write_text(WORKER.replace("DOES", does).replace("ENDS", str(ends)))
-    supervision.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
+    candidates.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
     hang = 1.0 if "sleep" in does else 600.0  # or a busy machine that is slow to end a process would count as one
-    assert supervision.supervise([sys.executable, str(script), str(tmp_path)], tmp_path, hang_seconds=hang) == code
+    assert candidates.supervise([sys.executable, str(script), str(tmp_path)], tmp_path, hang_seconds=hang) == code
     assert len((tmp_path / "runs").read_text()) == runs
     assert (tmp_path / "seen-1").read_text() == ""
     if seen is not None:

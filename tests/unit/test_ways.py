@@ -73,11 +73,21 @@ def loaded(folder: Path, *entries: dict) -> list[claims.Claim]:
     return claims.load_file(written(folder, *entries), "ladder")
 
 
-def judged(folder: Path, *entries: dict, **world) -> dict[str, dict]:
-    made = World(folder / "world", sizes=(4096,), samples=False, **world).write()
-    of = loaded(folder, *entries)
-    result = judging.judge_all(made.measure, made.gates, made.build, ("ladder",), lambda families: of).as_json()
-    return {entry["id"]: entry for entry in result["claims"]}
+@pytest.fixture(scope="module")
+def world(tmp_path_factory) -> World:
+    return World(tmp_path_factory.mktemp("world"), sizes=(4096,), samples=False).write()
+
+
+@pytest.fixture
+def judged(world, tmp_path):
+    """The verdicts on claims, by id."""
+
+    def judge(*entries: dict, article: str = "ladder") -> dict[str, dict]:
+        of = claims.load_file(written(tmp_path, *entries), article)
+        result = judging.judge_all(world.measure, world.gates, world.build, ("ladder",), lambda families: of).as_json()
+        return {entry["id"]: entry for entry in result["claims"]}
+
+    return judge
 
 
 def refused(folder: Path, *entries: dict) -> str:
@@ -180,9 +190,9 @@ def test_a_wrong_chips_file_is_refused_in_a_line(tmp_path, monkeypatch, old, new
 # Shares and models
 
 
-def test_a_share_of_the_chip_is_expected_and_both_shares_are_shown(tmp_path):
+def test_a_share_of_the_chip_is_expected_and_both_shares_are_shown(judged):
     """The synthetic FFMA ceiling is 60 TFLOP/s, level 7 runs at 44.1: 0.735 of it, where the article's was at 0.563."""
-    entry = judged(tmp_path, of_throughput(tolerance=0.35), of_throughput(id="ladder.x.narrow"))
+    entry = judged(of_throughput(tolerance=0.35), of_throughput(id="ladder.x.narrow"))
     wide, narrow = entry["ladder.x.throughput"], entry["ladder.x.narrow"]
     assert (wide["verdict"], narrow["verdict"], wide["way"]) == (REPRODUCED, PARTLY, "share")
     assert wide["expected"] == pytest.approx(21779 * 60.0 / 38.7)
@@ -190,22 +200,19 @@ def test_a_share_of_the_chip_is_expected_and_both_shares_are_shown(tmp_path):
     assert "of the 60.00 TFLOP/s of fp32 (measured by fp32 multiply-add)" in wide["explanation"]
 
 
-def test_a_time_is_expected_to_shrink_as_the_rate_grows(tmp_path):
+def test_a_time_is_expected_to_shrink_as_the_rate_grows(judged):
     row = {"table": "histogram: 256M elements, 256 bins", "system": "global atomics", "metric": "time"}
     claim = of_throughput(published=[row], statement="It takes {value} s.", tolerance=1)
     claim["compute"] = {"metric": "time", "kernel": "ladder.warptile", "n": 4096}
     claim["transfer"] = {"kind": "share", "of": "dram", "chip": "NVIDIA A100-SXM4-40GB", "why": "Bytes decide."}
-    (one,) = claims.load_file(written(tmp_path, claim), "gpu-notes")
-    made = World(tmp_path / "world", sizes=(4096,), samples=False).write()
-    result = judging.judge_all(made.measure, made.gates, made.build, ("ladder",), lambda families: [one]).as_json()
-    (entry,) = result["claims"]
+    (entry,) = judged(claim, article="gpu-notes").values()
     assert entry["expected"] == pytest.approx(0.0876 * 1555 / 3000)
     assert "the time of 136 GB at 1,555 GB/s of dram" in entry["explanation"]
 
 
-def test_a_model_multiplies_the_published_ratio_by_the_rates(tmp_path):
+def test_a_model_multiplies_the_published_ratio_by_the_rates(judged):
     transfer = {"kind": "model", "by": {"numerator": "fp32", "denominator": "dram"}, "why": "Reuse."}
-    entry = judged(tmp_path, of_ratio(transfer=transfer, same_side_of=1))["ladder.x.ratio"]
+    entry = judged(of_ratio(transfer=transfer, same_side_of=1))["ladder.x.ratio"]
     wanted = 0.937 * (60.0 / 3000) / (38.7 / 768)
     assert entry["expected"] == pytest.approx(wanted) and entry["way"] == "model"
     assert entry["verdict"] == NOT  # 0.90 beside 0.372: below 1, and off by more than a factor of 2
@@ -271,7 +278,7 @@ OF_LEVEL = {"l": {"metric": "throughput", "n": 4096}, "q": {"metric": "ratio_to_
         ),
     ],
 )
-def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tolerance, verdict, words):
+def test_an_articles_numbers_are_held_against_each_other(judged, compute, tolerance, verdict, words):
     """Of several cases all must hold; the one that is furthest off is shown."""
     rows = OF_LEVEL if "each" in compute else {"l": THROUGHPUT, "q": RATIO_ROW}
     used = {
@@ -282,7 +289,7 @@ def test_an_articles_numbers_are_held_against_each_other(tmp_path, compute, tole
     claim = of_arithmetic(compute={"metric": "consistent", "rows": used, **compute})
     claim = {key: value for key, value in claim.items() if key != "tolerance"}
     claim |= {} if tolerance is None else {"tolerance": tolerance}
-    entry = judged(tmp_path, claim, ladder=False, ceilings=False)["ladder.x.sum"]
+    entry = judged(claim)["ladder.x.sum"]
     assert (entry["verdict"], entry["way"], entry["judged_on"]) == (verdict, "consistent", None)
     assert words in entry["explanation"], entry["explanation"]
     assert len(entry["published"]) == len(entry["measured"][0]["from"]) == len(used) * len(compute.get("each", [0]))
@@ -398,9 +405,9 @@ def test_a_rate_that_no_document_prints_and_a_file_that_is_missing_are_said():
 # Registers, what is covered, what is wrong
 
 
-def test_what_is_covered_is_shown_and_not_counted(tmp_path):
+def test_what_is_covered_is_shown_and_not_counted(judged):
     none = {"kind": "none", "why": "Only the A6000 can."}
-    entry = judged(tmp_path, of_ratio(), of_throughput(transfer=none, covered_by="ladder.x.ratio"))
+    entry = judged(of_ratio(), of_throughput(transfer=none, covered_by="ladder.x.ratio"))
     covered = entry["ladder.x.throughput"]
     assert (covered["verdict"], covered["way"]) == (COVERED, "covered")
     assert covered["explanation"].startswith("Another statement judges this in other units")
@@ -441,9 +448,8 @@ def test_no_statement_that_arithmetic_finds_right_is_called_wrong():
             assert judging.judge(claim, world).verdict == CONTRADICTORY, claim.id
 
 
-def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(tmp_path, monkeypatch, capsys):
+def test_the_tallies_are_tables_and_a_correction_of_what_holds_fails(world, tmp_path, monkeypatch, capsys):
     entries = (of_ratio(), of_arithmetic(), of_ratio(id="ladder.x.own", register="project"))
-    world = World(tmp_path / "world", sizes=(4096,), samples=False).write()
     path = tmp_path / "verdicts.json"
 
     def run(*claimed: dict) -> int:

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from support import ROOT, call, copy_sources, snakemake
-
-from gemmrepro import registry
 
 
 def test_linters_are_clean(tmp_path: Path) -> None:
@@ -69,40 +66,6 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
     assert "Building the container image torch" in plan.stdout
     assert "gate_numeric" in plan.stdout
     assert "Measuring ladder: measure.sweep " in plan.stdout
-
-
-@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="this machine has a GPU driver")
-def test_the_default_live_run_plans_what_its_minutes_are_added_up_from(tree: Path, tmp_path: Path) -> None:
-    """docs/running.md, "A live run": which jobs there are, what is judged on the GPU, what runs in one process."""
-    file = tmp_path / "h200.yaml"
-    file.write_text("measure: live\ngpu: {name: NVIDIA H200, capability: 90}\n")
-    plan = snakemake("--dry-run", "--printshellcmds", "--cores", "4", "--configfile", str(file), folder=tree)
-    assert plan.returncode == 0, plan.stdout
-    jobs = {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", plan.stdout, re.M)}
-    config = yaml.safe_load((ROOT / "config/config.yaml").read_text())
-    families = config["families"]
-    assert jobs["gate_numeric"] == len(families)
-    assert jobs["measure"] == len(families) - jobs["unmeasured"], "PyTorch's kernels are timed by its experiments alone"
-    assert jobs["measure_regimes"] == len(config["regimes"]["sizes"])
-
-    commands = re.findall(
-        r"python3 -m gemmrepro\.experiments\.run --family (\w+) --name (\S+) (.*)$", plan.stdout, re.M
-    )
-    assert (
-        len({family for family, _, _ in commands}) == len(commands) == sum("experiments_of_" in name for name in jobs)
-    )
-    run = {family: names.split(",") for family, names, _ in commands}
-    assert {"timing", "gelu", "training"} <= set(run["pytorch"]) and "caches" not in run["pytorch"]
-    assert run["ladder"] == ["vector_add", "latency", "bandwidth", "limits"]
-    assert all(f"--toolkits {config['sweep']['toolkit_of'][family]} " in rest for family, _, rest in commands)
-    assert re.search(r"experiments\.recorded --experiments pytorch=timing_cpu,gelu_cpu,caches ", plan.stdout)
-
-    gates = re.findall(r"gemmrepro\.gates\.numeric (.*) --processes 4 ", plan.stdout)
-    judged = dict(re.findall(r"--kernel=(\S+?)=(\S*)", " ".join(gates)))
-    assert len(gates) == len(families)
-    assert (judged["ladder.smem"], judged["ladder.cut"], judged["crt.library"]) == ("cuda12", "cuda12,cuda13", "cuda13")
-    binaries = sum(len(toolkits.split(",")) for toolkits in judged.values() if toolkits)
-    assert binaries < 0.7 * sum(len(kernel.platform.toolkits) for kernel in registry.kernels())
 
 
 @pytest.mark.parametrize("folder", ["build/cuda12", "gates"])

@@ -110,7 +110,7 @@ EDITS = [
     Edit("a docstring in the library", f"{LIBRARY}/core/files.py", '"""Write `value`', '"""Writes `value`'),
     Edit("a touch of a source", f"{LADDER}/1_naive.cu", "\n", "\n"),
     Edit("the README", "README.md", "\n", "\n\n"),
-    Edit("the builder of images", f"{LIBRARY}/host/images.py", "\ndef main", "\nUNUSED = 1\n\n\ndef main"),
+    Edit("the builder of images", f"{LIBRARY}/host/sif.py", "\ndef image_step", "\nUNUSED = 1\n\n\ndef image_step"),
     Edit("a comment in a source", f"{LADDER}/1_naive.cu", "\n", "\n// An edit.\n", REPORT),
     Edit("findings", f"{LADDER}/findings.md", "\n", "\n\n", REPORT),
     Edit("the template", "reports/template/index.html.j2", "\n", "\n\n", REPORT),

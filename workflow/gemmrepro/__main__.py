@@ -19,8 +19,8 @@ from gemmrepro.core.paths import RECORDINGS, ROOT
 from gemmrepro.errors import UserError, run_stage
 
 STAGES: Mapping[str, tuple[str, str]] = {
-    "check": ("check.stage", "[family]"),
-    "image": ("host.images", "--env! --recipe! --sif! --lock!"),
+    "check": ("check.family", "[family]"),
+    "image": ("host.sif:image_step", "--env! --recipe! --sif! --lock!"),
     "build": ("build.stage", "--kernels! --toolkit! --threads --out! --cache"),
     "judge-numbers": (
         "gates.numeric",
@@ -37,7 +37,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
         "--family! --name --toolkits --build --gates --journal! --out! --config|--settings --budget",
     ),
     "recorded-rows": ("recordings.bring", "--families! --recorded! --build --out --regimes"),
-    "recorded-experiments": ("experiments.recorded", "--experiments! --recorded! --build --out!"),
+    "recorded-experiments": ("recordings.bring:experiments_step", "--experiments! --recorded! --build --out!"),
     "just-in-time": ("measure.just_in_time", "--family! --build --size --out!"),
     "verdicts": ("judge.verdicts", "--measure! --gates --build --families --experiments --regimes --out!"),
     "figures": (
@@ -49,7 +49,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
         "--verdicts! --measure! --gates --build --figures! --images! --experiments --regimes --gpus --recorded"
         " --config! --out!",
     ),
-    "zip": ("paper.archive", "--report! --out!"),
+    "zip": ("paper.bundle:zip_step", "--report! --out!"),
     "tune-compile": ("tune.stage:compile_step", "--kernel! --toolkit! --arch! --out! --jobs"),
     "tune-measure": (
         "tune.stage:measure_step",
@@ -63,16 +63,16 @@ STAGES: Mapping[str, tuple[str, str]] = {
         " --no-counters --no-sweep --regimes --missing --experiments --setting --regate --fresh --bundle --sign"
         " --budget",
     ),
-    "bundle": ("host.finished_run", "bundle --results --sign"),
-    "accept": ("recordings.accept", "bundle --build --recordings --replace --stale --signers --identity"),
+    "bundle": ("recordings.bundles:bundle_step", "bundle --results --sign"),
+    "accept": ("recordings.bundles:accept_step", "bundle --build --recordings --replace --stale --signers --identity"),
     "check-claims": ("judge.check_claims", "--schema"),
     "tally": ("judge.tally", "[verdicts]"),
     "crate": ("host.crate", "--out!"),
     "sbom": ("host.sbom", "--env! --sif! --lock! --out!"),
     "lock-sources": ("host.nix_sources:lock_step", "--out"),
     "fetch-sources": ("host.nix_sources:fetch_step", "folder [environments]"),
-    "gpu": ("gpu.describe", "--slug"),
-    "baseline-kernels": ("gpu.baseline_kernels", "--names! --out"),
+    "gpu": ("gpu.device:describe_step", "--slug"),
+    "baseline-kernels": ("gpu.cupti:kernels_step", "--names! --out"),
 }
 """The module of each stage, and its options: ``--out!`` is required, of ``--a|--b`` at most one is given (``--a|--b!``:
 just one), and ``[family]`` are any number of words."""

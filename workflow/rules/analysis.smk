@@ -66,7 +66,7 @@ rule verdicts_on:
         judged_by=contents([*JUDGED_BY, *RECORDING_RULES]),
         code=[
             code("judge.verdicts", "recordings.bring", *declared(FAMILIES)),
-            code("experiments.recorded", "gates.stage", without=JUDGES),
+            code("gates.stage", without=JUDGES),
         ],
     message:
         "Judging the claims on {params.recordings}"

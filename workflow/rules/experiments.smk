@@ -79,7 +79,7 @@ for family, names in RECORDED_EXPERIMENTS.items():
             recordings=lambda wildcards: PLAN.recordings,
             run=launched(experiment_kernels(family, names)),
             recorded=contents(recorded_experiments(family, names)),
-            code=code("experiments.recorded", experiments.path_of(family)),
+            code=code("recordings.bring", experiments.path_of(family)),
         message:
             "Experiments of {params.family}, from {params.recordings}"
         shell:

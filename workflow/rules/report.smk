@@ -57,7 +57,7 @@ rule report_zip:
     container:
         image("report")
     params:
-        code=code("paper.archive"),
+        code=code("paper.bundle"),
     message:
         "Packing the report into {output}"
     shell:

@@ -29,7 +29,7 @@ if PLAN.nothing_of(FAMILIES):
             regimes=IDLE.regimes,
             experiments=IDLE.experiments,
         run:
-            from gemmrepro.host.unmeasured import write_nothing
+            from gemmrepro.host.plan import write_nothing
 
             write_nothing(Path("results"), params.sweeps, params.regimes, params.experiments)
 

@@ -34,8 +34,8 @@ from gemmrepro.core.machine import cpu, git_commit, libraries
 from gemmrepro.core.names import LIBRARY, TOOLKITS
 from gemmrepro.errors import GIB, UserError, shortage
 from gemmrepro.experiments import Experiment
-from gemmrepro.gpu import baselines, cublas, lock
-from gemmrepro.gpu.device import Session, open_gpu
+from gemmrepro.gpu import baselines, cublas
+from gemmrepro.gpu.device import Session, exclusive, open_gpu
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.measure.plan import Skipped
 from gemmrepro.measure.prepare import NotTimeable, is_built, load_timeable
@@ -388,7 +388,7 @@ def main(arguments: Namespace) -> int:
     for device, journal in journals.items():
         here = [experiment for experiment in wanted if experiment.device == device]
         session = open_gpu(card_of(journal)) if here and device == "gpu" else None
-        with lock.exclusive(session) if session else contextlib.nullcontext():
+        with exclusive(session) if session else contextlib.nullcontext():
             for experiment in here:
                 place = (*folders, journal, arguments.out)
                 if not run(session, arguments.family, experiment, toolkits, *place, say, deadline):

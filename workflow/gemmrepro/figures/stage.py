@@ -25,10 +25,9 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures as names_of
 from gemmrepro.experiments import results
 from gemmrepro.experiments import tables as article
-from gemmrepro.figures import declared, ladder, paper, tables
+from gemmrepro.figures import declared, ladder, paper
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.slim import slim
-from gemmrepro.figures.style import NARROW, WIDE, Drawing, Page, set_style
+from gemmrepro.figures.style import NARROW, WIDE, Drawing, Page, set_style, slim
 from gemmrepro.judge import claims
 from gemmrepro.judge.ceilings import CEILING_FAMILY
 from gemmrepro.measure.rows import load, load_regimes
@@ -65,7 +64,7 @@ def painters(family: str) -> dict[str, Painter]:
         if name in found:
             raise UserError(f"two figures of {family} are called {name}; rename one.")
         if name in (printed := article.declared(family)):
-            found[name] = partial(tables.draw, table=printed[name])
+            found[name] = partial(declared.of_table, table=printed[name])
         elif name in (declared_here := experiments.figures(family)):
             found[name] = partial(_of_experiment, *declared_here[name])
         elif painter := of_family(family, name) or LADDER.get(name):

@@ -37,7 +37,7 @@ from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.core.machine import free_memory
 from gemmrepro.errors import UserError, shortage
 from gemmrepro.gates.operations import Gates, Memory, allowed, gate_key, needed_memory
-from gemmrepro.gpu import device, lock
+from gemmrepro.gpu import device
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operands import Operands
 from gemmrepro.registry import Kernel, card
@@ -324,7 +324,7 @@ def main(arguments: Namespace) -> int:
         judge_side_by_side(wanted, *places, max(1, arguments.processes))
         return 0
     session = device.open_gpu()
-    with lock.shared(session):
+    with device.shared(session):
         result = gate(session, wanted[0], arguments.build, seeds)
     write_json(arguments.out, result)
     print(summary_line(result), file=sys.stderr, flush=True)
@@ -334,7 +334,7 @@ def main(arguments: Namespace) -> int:
 def _work(arguments: Namespace) -> int:
     """Judge what standard input names, until it ends or a kernel breaks the GPU's context."""
     session, gates = device.open_gpu(), Gates()
-    with lock.shared(session):
+    with device.shared(session):
         for line in sys.stdin:
             unit = Wanted.parse(line.strip())
             # Python runs no signal handler while the driver waits for a launch; the default one exits.

@@ -7,15 +7,18 @@ without a GPU. CuPy holds arrays, cuda.core loads and launches kernels, NVML (nv
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, MutableMapping
+from argparse import Namespace
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+from gemmrepro.core import files
 from gemmrepro.core.names import LEAST_CAPABILITY
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
@@ -410,3 +413,39 @@ def described() -> dict[str, Any]:
     except subprocess.CalledProcessError:
         raise UserError("nothing can be measured here; see the reason above.") from None
     return json.loads(text)
+
+
+def describe_step(options: Namespace) -> int:
+    """Print the GPU."""
+    gpu = open_gpu().gpu
+    print(gpu.slug if options.slug else json.dumps({**gpu.describe(), "slug": gpu.slug}, indent=2))
+    return 0
+
+
+@contextlib.contextmanager
+def exclusive(session: Session) -> Iterator[None]:
+    """Hold the GPU exclusively among stages of this project, since a second job would disturb timings.
+
+    It waits, with a message, while another process holds the GPU.
+    """
+    with _locked(session, fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.contextmanager
+def shared(session: Session) -> Iterator[None]:
+    """Share the GPU with other stages that time nothing, and exclude those that need it exclusively."""
+    with _locked(session, fcntl.LOCK_SH):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(session: Session, how: int) -> Iterator[None]:
+    file = files.open_shared(session.gpu.card)
+    try:
+        if not files.lock(file, how | fcntl.LOCK_NB):
+            print("gemmrepro: waiting for another stage that holds the GPU", file=sys.stderr, flush=True)
+            files.lock(file, how)
+        yield
+    finally:
+        os.close(file)

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 
-from gemmrepro.core import locks
+from gemmrepro.core import files
 from gemmrepro.core.architectures import COMPILED, compiles, dotted
 from gemmrepro.core.names import LEAST_CAPABILITY
 from gemmrepro.errors import UserError
@@ -162,8 +162,8 @@ def _first_free(names: Mapping[str, str]) -> str:
 
 
 def _take(uuid: str) -> bool:
-    file = locks.open_shared(f"slot-{uuid}")
-    if locks.lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
+    file = files.open_shared(f"slot-{uuid}")
+    if files.lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB):
         _held.append(file)
         return True
     os.close(file)

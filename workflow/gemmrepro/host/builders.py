@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from gemmrepro.core import locks
+from gemmrepro.core import files
 from gemmrepro.errors import UserError
 from gemmrepro.host.containers import capabilities
 from gemmrepro.host.workspace import EPOCH, DiskFull, NoNetwork, Workspace, run
@@ -220,7 +220,7 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
         )
     suite = tar.stem.removeprefix(".base-")
     with (folder / f".base-{suite}.lock").open("a") as lock:
-        locks.lock(lock.fileno(), fcntl.LOCK_EX)  # images that build at the same time make it once
+        files.lock(lock.fileno(), fcntl.LOCK_EX)  # images that build at the same time make it once
         if tar.exists():
             return tar
         if not shutil.which("mmdebstrap"):

@@ -11,25 +11,31 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gemmrepro import experiments, registry
-from gemmrepro.core.architectures import compiles
+from gemmrepro.core import schemas
+from gemmrepro.core.architectures import COMPILED, KNOWN, compiles
+from gemmrepro.core.files import csv_text, write_atomic, write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.trees import source_hash
+from gemmrepro.errors import UserError
 from gemmrepro.experiments import Experiment
-from gemmrepro.host import architectures
 from gemmrepro.host import config as configuration
-from gemmrepro.host.architectures import run_by
 from gemmrepro.host.places import HostGpu
+from gemmrepro.judge.metrics import METRICS
+from gemmrepro.measure import recording, rows
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.plan import one_of
 from gemmrepro.measure.recording import FILES, MANIFEST, SUMMARY
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, articles
 from gemmrepro.registry.requirements import newest_target, requirement
 
 PYTORCH = "torch"
@@ -143,14 +149,14 @@ class Plan:
     def architectures(self, kernel: Kernel, toolkit: str) -> list[str]:
         """What `toolkit` compiles `kernel` for: ["80", "90"], "90" standing for its "90a" as well.
 
-        With ``auto``, see `architectures.chosen`; else the configured list, and the GPU at hand where the toolkit knows
+        With ``auto``, see `chosen_architectures`; else the configured list, and the GPU at hand where the toolkit knows
         it.
         """
         place, configured = (kernel.id, toolkit), self.config["build"][toolkit]
         if place in self._architectures:
             return self._architectures[place]
-        if configured == architectures.AUTO:
-            chosen = architectures.chosen(kernel, toolkit, {*self._measuring, *self._counted.get(kernel.id, ())})
+        if configured == AUTO:
+            chosen = chosen_architectures(kernel, toolkit, {*self._measuring, *self._counted.get(kernel.id, ())})
         else:
             here = [self.gpu.capability] if self.gpu else []
             chosen = [str(arch) for arch in sorted({*configured, *run_by(kernel, toolkit, here)})]
@@ -165,12 +171,12 @@ class Plan:
     @cached_property
     def _measuring(self) -> set[int]:
         """Capabilities of the GPUs that the rows come from, and of the one at hand."""
-        recorded = None if self.live else architectures.recorded_capability(Path(self.recordings))
+        recorded = None if self.live else recorded_capability(Path(self.recordings))
         return {capability for capability in (self.gpu and self.gpu.capability, recorded) if capability}
 
     @cached_property
     def _counted(self) -> Mapping[str, frozenset[int]]:
-        return architectures.counted(self.families)
+        return counted_kernels(self.families)
 
     def toolkits_of(self, kernel: Kernel) -> list[str]:
         """The toolkits that build a kernel: those that it names and that are configured for a GPU it runs on."""
@@ -481,3 +487,109 @@ def _hash(path: Path, whole: bool) -> str:
     if path.suffix in COMMENTED:
         data = b"\n".join(line for line in data.splitlines() if not line.lstrip().startswith(b"#"))
     return hashlib.sha256(data).hexdigest()
+
+
+AUTO = "auto"
+"""The setting `build.<toolkit>` that leaves the choice to this module."""
+
+COUNT = "count"
+"""The way of judging claims that reads machine code (`judge.ways`)."""
+
+
+def recorded_capability(recordings: Path) -> int | None:
+    """The capability of the GPU whose recordings are in a folder; None if it holds none."""
+    for path in sorted(recordings.glob("*/run.json")):
+        try:
+            major, minor = json.loads(path.read_text())["gpu"]["compute_capability"].split(".")
+            return 10 * int(major) + int(minor)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # the stage that reads it says what is wrong with it
+    return None
+
+
+def counted_kernels(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
+    """Architectures whose machine code claims on the kernels of `families` count, by kernel.
+
+    A claim names one (`compute.arch`), or means those of the GPUs that its article prints figures of. The claims are
+    read unchecked, since this is part of every start; the stage that judges them checks them.
+    """
+    families = set(families)
+    found: defaultdict[str, set[int]] = defaultdict(set)
+    for name in articles.article_names():
+        chips = (articles.chip_of(name, hardware) for hardware in articles.article(name).hardware)
+        own = {chip.capability for chip in chips if chip}
+        for compute in _computed(name):
+            metric = METRICS.get(str(compute.get("metric")))
+            if metric is None or metric.way != COUNT or (metric.word == "calculated" and "arch" not in compute):
+                continue  # counters are read, or nothing is
+            for kernel in _kernels(compute):
+                named = str(compute.get("arch", "")).removeprefix("sm_").rstrip("af")
+                if kernel.split(".")[0] in families:
+                    found[kernel] |= {int(named)} if named.isdigit() else own
+    return {kernel: frozenset(archs) for kernel, archs in found.items()}
+
+
+def chosen_architectures(kernel: Kernel, toolkit: str, wanted: Collection[int]) -> list[str]:
+    """What `toolkit` compiles `kernel` for if `wanted` are wanted: ["80", "90"]; empty if it has no suitable target.
+
+    A kernel that suits none of them is compiled for the oldest architecture that it suits, so that its machine code can
+    be judged. One whose promises all concern other architectures is compiled for the oldest of those as well.
+    """
+    possible = [arch for arch in KNOWN if arch in COMPILED[toolkit] and _compiles(kernel, arch)]
+    archs = run_by(kernel, toolkit, wanted)
+    if not any(_compiles(kernel, arch) for arch in archs):
+        archs |= set(possible[:1])
+    promised = {int(arch.rstrip("af")) for arch in _promised(kernel)}
+    if promised and not promised & archs:
+        archs |= set([arch for arch in possible if arch in promised][:1])
+    return [str(arch) for arch in sorted(archs)]
+
+
+def run_by(kernel: Kernel, toolkit: str, wanted: Iterable[int]) -> set[int]:
+    """The architectures of `toolkit` whose code of `kernel` the GPUs of some capabilities run, its newest for each."""
+    return {arch for each in wanted if (arch := newest_target(kernel, toolkit, divmod(each, 10)))}
+
+
+def _compiles(kernel: Kernel, arch: int) -> bool:
+    """Whether the kernel has a target for `arch` that its compiler is not expected to refuse."""
+    return any(not kernel.promises.refuses(target) for target in registry.targets(kernel, [str(arch)]))
+
+
+def _promised(kernel: Kernel) -> set[str]:
+    """The architectures that the promises about the machine code name, if none holds for all."""
+    expects = [expect for code in kernel.codes for expect in code.promises.expects]
+    return {arch for expect in expects for arch in expect.archs} if all(expect.archs for expect in expects) else set()
+
+
+def _kernels(compute: Mapping[str, Any]) -> list[str]:
+    """The kernels that a count's `compute` names."""
+    return [str(compute[key]) for key in ("kernel", "over") if key in compute] + list(compute.get("kernels", ()))
+
+
+def _computed(article: str) -> list[Mapping[str, Any]]:
+    """What the claims of an article compute, as far as it can be read."""
+    try:
+        document = schemas.parse_yaml((articles.folder(article) / articles.CLAIMS).read_text())
+    except (FileNotFoundError, yaml.YAMLError, RecursionError):
+        return []
+    try:
+        listed = articles.expanded(document.get("claims") or ()) if isinstance(document, dict) else ()
+    except UserError:
+        return []
+    return [claim.get("compute") or {} for claim in listed]
+
+
+def write_nothing(
+    results: Path, sweeps: Iterable[str], regimes: Iterable[str], of_experiments: Mapping[str, Iterable[str]]
+) -> None:
+    """Write the files of these families' sweeps and regimes, and of experiments by family, without rows."""
+    for family in sweeps:
+        recording.write_nothing(results / "measure" / family)
+    for family in regimes:
+        rows.write_no_regimes(results / "regimes" / family)
+    for family, names in of_experiments.items():
+        for name in names:
+            place = results / "experiments" / family / name
+            header = experiments.experiment(family, name).header
+            write_atomic(place.with_suffix(".csv"), csv_text([], header))
+            write_json(place.with_suffix(".json"), {"source": "none"})

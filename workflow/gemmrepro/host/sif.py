@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -11,17 +12,33 @@ import shlex
 import shutil
 import struct
 import subprocess
+import sys
+import time
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from gemmrepro import __version__
+from gemmrepro.core.files import write_json
+from gemmrepro.core.machine import git_commit
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host.builders import Base, builder_command, limit_options
-from gemmrepro.host.containers import find_apptainer, fuse_hint
+from gemmrepro.host.builders import Base, builder_command, find_builder, limit_options, mounts_containers, provide_base
+from gemmrepro.host.containers import apptainer_version, container_environment, find_apptainer, fuse_hint, make_caches
 from gemmrepro.host.inventory import Entry
-from gemmrepro.host.recipes import SNAPSHOT, Recipe
-from gemmrepro.host.workspace import EPOCH, Workspace, remove_tree, run
+from gemmrepro.host.recipes import (
+    SNAPSHOT,
+    Packages,
+    Recipe,
+    Sources,
+    lock_record,
+    locked_as,
+    read_recipe,
+    requirements_sha256,
+)
+from gemmrepro.host.workspace import EPOCH, DiskFull, Workspace, remove_tree, run, workspace
 
 EMPTIED = (
     *("run", "tmp", "var/tmp", "var/log", "var/cache/apt", "var/cache/debconf", "var/cache/ldconfig"),
@@ -340,3 +357,68 @@ def filesystem_sha256(sif: Path, environ: Mapping[str, str]) -> str:
     if left:
         raise UserError(f"{sif} is cut short; remove it, and the next run builds it again.")
     return digest.hexdigest()
+
+
+STARTED_OFTEN = ("report",)
+"""Images in which some thirty short jobs of a run start."""
+
+
+def image_labels(recipe: Recipe) -> dict[str, str]:
+    """The image's labels, by OCI's names. The time of the build is none of them: it would make each build differ."""
+    labels = {step.rest for step in recipe.instructions if step.keyword == "LABEL"}
+    described = dict(word.partition("=")[::2] for rest in labels for word in shlex.split(rest))
+    named = {"version": __version__, "revision": git_commit() or "", "base.name": recipe.base}
+    return described | {f"org.opencontainers.image.{name}": value for name, value in named.items() if value}
+
+
+def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, work: Workspace) -> dict[str, Any]:
+    """Build the image, then put the SIF and its lock in place, the SIF first, once both are whole; returns the lock.
+
+    Raises:
+        UserError: a tool is missing or fails, the disk is full, or there is no network.
+    """
+    folder = sif.resolve().parent
+    apptainer = find_apptainer(work.environ.get("PATH"))
+    try:
+        base = provide_base(env, recipe.base, builder, folder, work)
+        squashed, part = work.path / "root.squashfs", work.path / f"{env}.sif"
+        if mounts_containers(builder):
+            built = build_in_place(recipe, base, work)
+        else:
+            built = build_and_unpack(env, recipe, base, builder, apptainer, work)
+        with built as root:
+            folder_to_sif(root, image_labels(recipe), apptainer, squashed, work, LZ4 if env in STARTED_OFTEN else ZSTD)
+        remove_tree(work.path / "root")
+        wrap(squashed, part, apptainer, work)
+        packages = Packages.listed(list_packages(part, work.environ))
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise DiskFull(folder) from None
+        raise
+    made_from = f"{recipe.base} ({base.origin})"
+    version = apptainer_version(apptainer)
+    locked = Sources.read().debian(locked_as(recipe))
+    record = lock_record(env, recipe, requirements_sha256(recipe), made_from, builder, version, packages, locked)
+    part.replace(sif)
+    write_json(lock, record)
+    return record
+
+
+def image_step(options: Namespace) -> int:
+    """Build an image."""
+    recipe = read_recipe(options.recipe)
+    builder = find_builder()
+    environ = {**os.environ, **container_environment(os.environ)}
+    find_apptainer(environ.get("PATH"))
+    make_caches(environ)
+    started = time.monotonic()
+    with workspace(options.sif.resolve().parent, options.env, environ) as work:
+        listed = build_sif(options.env, recipe, builder, options.sif, options.lock, work)["os"]
+    size = options.sif.stat().st_size / 1e6
+    locked = sum(each["locked"] for each in listed)
+    print(
+        f"{options.sif}: {size:.0f} MB in {time.monotonic() - started:.0f} s, "
+        f"{locked} of Debian's {len(listed)} packages in the locked version",
+        file=sys.stderr,
+    )
+    return 0

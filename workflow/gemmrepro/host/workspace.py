@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gemmrepro.core import locks
+from gemmrepro.core import files
 from gemmrepro.errors import UserError
 
 NO_SPACE = re.compile(r"no space left on device|disk quota exceeded|ENOSPC", re.IGNORECASE)
@@ -107,7 +107,7 @@ def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[W
     previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         with (path / "lock").open("a") as lock:
-            locks.lock(lock.fileno(), fcntl.LOCK_EX)
+            files.lock(lock.fileno(), fcntl.LOCK_EX)
             (path / "tmp").mkdir()
             _short(path).mkdir()  # before another user, who might have read its name
             started = path.stat().st_mtime

@@ -36,7 +36,7 @@ from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gates.gate import POISON_BITS
-from gemmrepro.gpu import device, lock
+from gemmrepro.gpu import device
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operands import Operands, random
 from gemmrepro.operations import Shape
@@ -294,7 +294,7 @@ def check_all(kernels: Sequence[Kernel], build: Path, size: int = 0, check: Chec
     for name in cutile.TOOLKIT_VARIABLES:
         os.environ.pop(name, None)
     verdicts = {}
-    with lock.exclusive(session) if size else lock.shared(session):
+    with device.exclusive(session) if size else device.shared(session):
         for kernel in kernels:
             try:
                 verdicts[kernel.id] = check(session, kernel, build, size)

@@ -31,7 +31,7 @@ from gemmrepro import registry
 from gemmrepro.core.files import read_json
 from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent, sayer
 from gemmrepro.errors import UserError
-from gemmrepro.gpu import device, lock
+from gemmrepro.gpu import device
 from gemmrepro.measure import results
 from gemmrepro.measure.passes import GpuDevice, Passes, RegimeSettings, sets
 from gemmrepro.measure.plan import Settings
@@ -122,7 +122,7 @@ def in_turn(arguments: Namespace, config: dict[str, Any], start: float) -> bool:
         sweep = prepare(session, chosen, settings, *_folders(arguments), say, free)
         raise SystemExit(0 if Rounds(sweep, say).run(arguments.round, deadline) else UNFINISHED)
     session = device.open_gpu(card_of(arguments.journal))
-    with lock.exclusive(session):
+    with device.exclusive(session):
         began = time.monotonic()
         sweep = prepare(session, chosen, settings, *_folders(arguments), say)
         code = run_rounds(sweep, arguments, deadline)
@@ -148,7 +148,7 @@ def alone(arguments: Namespace, config: dict[str, Any], wanted: RegimeSettings, 
     chosen = arguments.kernels or (",".join(wanted.kernels) if wanted.kernels else None)
     end_with_parent()
     session = device.open_gpu(card_of(arguments.journal))
-    with lock.exclusive(session):
+    with device.exclusive(session):
         began = time.monotonic()
         sweep = prepare(session, timed_kernels(arguments.family, chosen), settings, *_folders(arguments), say)
         passes = Passes(sweep, wanted, sets(sweep.points, wanted.toolkits), GpuDevice(session), say)

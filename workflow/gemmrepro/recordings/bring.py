@@ -14,6 +14,7 @@ its ratio is to the baseline of that take. run.json also says how far takes agre
 from __future__ import annotations
 
 import io
+import re
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -22,26 +23,38 @@ from typing import Any
 
 import pandas as pd
 
+from gemmrepro import experiments
 from gemmrepro.core.files import csv_text, parquet, write_atomic, write_json
+from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
+from gemmrepro.experiments import AFTER, BEFORE, Experiment
 from gemmrepro.measure import regimes as taken
-from gemmrepro.measure.columns import COUNTER_COLUMNS, REGIME_COLUMNS, SUMMARY_COLUMNS
+from gemmrepro.measure.columns import COUNTER_COLUMNS, REGIME_COLUMNS, SUMMARY_COLUMNS, TEXT, number
 from gemmrepro.measure.recording import (
     COUNTERS,
     FILES,
     GATES,
+    RATES,
     RUN,
     SAMPLES,
     SANITIZERS,
     SUMMARY,
+    CurrentKeys,
     check_manifest,
+    check_measured,
+    close,
+    read_document,
+    read_rows,
+    refused,
     stale,
+    with_status,
     write_nothing,
 )
 from gemmrepro.measure.rows import RegimePoint, write_no_regimes
 from gemmrepro.recordings.limits import check_gates
 from gemmrepro.recordings.regimes import POINT, RegimeRecording, agreement, read_takes
 from gemmrepro.recordings.sweeps import read_whole
+from gemmrepro.registry import card
 
 
 def bring_sweep(family: str, recorded: Path, build: Path, out: Path, synthetic: bool = False) -> tuple[int, int]:
@@ -102,10 +115,10 @@ def _table(tables: Sequence[bytes], take_of: Mapping[RegimePoint, int]) -> bytes
     if len(numbers) == 1:
         return tables[numbers[0]]
     frames = []
-    for number in numbers:
-        frame = pd.read_parquet(io.BytesIO(tables[number]))
+    for place in numbers:
+        frame = pd.read_parquet(io.BytesIO(tables[place]))
         points = zip(*(frame[column].astype(str) for column in POINT), strict=True)
-        frames.append(frame[[take_of.get(point) == number for point in points]])
+        frames.append(frame[[take_of.get(point) == place for point in points]])
     return parquet(pd.concat(frames, ignore_index=True))
 
 
@@ -136,3 +149,135 @@ def main(options: Namespace) -> int:
             note = f", {outdated} of them stale{differs}" if outdated else ""
             print(f"{what}: {family}: {count} rows{note}", file=sys.stderr)
     return 0
+
+
+def bring_experiment(family: str, experiment: Experiment, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
+    """Check one recording and copy it to `out` with its statuses set.
+
+    Returns:
+        (rows, stale rows); (0, 0) where the experiment was never recorded.
+
+    Raises:
+        UserError: the recording is incomplete or corrupt.
+    """
+    out = Path(out)
+    rows, run = read_checked(family, experiment, recorded, build)
+    write_atomic(out / f"{experiment.name}.csv", csv_text(rows, experiment.header))
+    write_json(out / f"{experiment.name}.json", {**run, "source": "recorded"} if run else {"source": "none"})
+    return len(rows), stale(rows)
+
+
+def experiments_step(options: Namespace) -> int:
+    """Bring recorded experiments."""
+    options.out.mkdir(parents=True, exist_ok=True)  # also where no family has experiments
+    chosen = [
+        (family, name)
+        for family, _, names in (each.partition("=") for each in options.experiments)
+        for name in names.split(",")
+    ]
+    for family, name in chosen:
+        experiment = experiments.experiment(family, name)
+        count, outdated = bring_experiment(family, experiment, options.recorded, options.build, options.out / family)
+        rows = f"{count} rows" if count else "never recorded there; record it with workflow/scripts/record"
+        if outdated:
+            rows += f", {outdated} of them stale: today's build or declaration differs from what was measured"
+        print(f"experiment_recorded: {family} {name}: {rows}", file=sys.stderr)
+    return 0
+
+
+def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, highest: float = 0.0) -> None:
+    """Check every row against its columns and its clocks, and that none occurs twice.
+
+    Args:
+        highest: the GPU's highest SM clock in MHz; 0 if unknown.
+
+    Raises:
+        UserError: names the first line that cannot be, and why.
+    """
+    kinds = dict.fromkeys((*BEFORE, *AFTER), "text") | {column.name: column.kind for column in experiment.columns}
+    seen: set[tuple[str, ...]] = set()
+    for line, row in enumerate(rows, 2):
+        if (cells := tuple(row.values())) in seen:
+            raise UserError(f"line {line} of the recording {path} is corrupt: it repeats another row; {RESTORE}.")
+        seen.add(cells)
+        for name, kind in kinds.items():
+            cell = row[name]
+            fits = re.search(TEXT, cell) if kind == "text" else number(cell, kind) is not None
+            if cell and not fits:
+                what = "not printable ASCII" if kind == "text" else f"no {kind}"
+                raise refused(path, f"line {line}", f"{name} is {cell!a}, which is {what}")
+        if wrong := _does_not_follow(experiment, row):
+            raise refused(path, f"line {line}", wrong)
+        if experiment.clocks and (wrong := experiment.clocks.complaint(row, highest)):
+            raise UserError(f"line {line} of the recording {path} cannot be: {wrong}; {RESTORE}.")
+
+
+def _does_not_follow(experiment: Experiment, row: Mapping[str, str]) -> str:
+    """What is wrong with the columns of a row that follow from others; "" if nothing is, or if those are empty."""
+    cells: dict[str, Any] = {name: cell for name, cell in row.items() if cell}
+    cells |= {
+        column.name: number(row[column.name], column.kind)
+        for column in experiment.columns
+        if column.kind != "text" and column.name in cells
+    }
+    for name, function in experiment.follows.items():
+        try:
+            value = function(cells)
+        except (KeyError, ZeroDivisionError):
+            continue
+        if not close(row[name], value, RATES):
+            return f"{name} is {row[name]}, and from the rest of its row follows {value:.6g}"
+    return ""
+
+
+def mark(
+    rows: Sequence[Mapping[str, str]], build: Path, run_keys: Mapping[str, str], same_declaration: bool
+) -> list[dict[str, str]]:
+    """`rows` with their status set: "current" where what ran then is what would run today, else "stale".
+
+    Args:
+        run_keys: the recorded run keys, by kernel and toolkit (``crt.fused cuda13``).
+        same_declaration: whether the experiment is declared as it was when it was recorded; if not, all rows are stale.
+    """
+    current = CurrentKeys(build)
+
+    def is_current(row: Mapping[str, str]) -> bool:
+        kernel, toolkit = row["kernel"], row["toolkit"]
+        keys = current.build_key(kernel, toolkit), current.run_key(kernel, toolkit)
+        same_run = toolkit == LIBRARY or keys == (row["build_key"], run_keys.get(f"{kernel} {toolkit}"))
+        return same_declaration and same_run
+
+    return with_status(rows, is_current)
+
+
+def read_checked(
+    family: str, experiment: Experiment, recorded: Path, build: Path, synthetic: bool = False
+) -> tuple[list[dict[str, str]], dict[str, Any]]:
+    """An experiment's recorded rows with their statuses set, and their circumstances; empty if never recorded.
+
+    Args:
+        recorded: the folder of a GPU's recordings.
+        synthetic: whether it may have been made for tests.
+
+    Raises:
+        UserError: the recording is incomplete or corrupt.
+    """
+    folder = Path(recorded) / family / experiments.RECORDINGS
+    table, manifest = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
+    if not table.exists() and not manifest.exists():
+        return [], {}
+    check_manifest(folder.parent, *(f"{experiments.RECORDINGS}/{path.name}" for path in (table, manifest)))
+    run: dict[str, Any] = read_document(manifest, "experiment.schema.yaml")
+    check_measured(run, manifest, synthetic)
+    same = run["declared"] == experiments.fingerprint(experiment)
+    try:
+        rows = read_rows(table, experiment.header)
+    except UserError:
+        # It was recorded with other columns, so none of its rows can be read.
+        if same:
+            raise
+        rows = []
+    if same:
+        check_rows(experiment, rows, table, (run["gpu"] or {}).get("clock_max_mhz") or 0.0)
+    with card.of(run["gpu"]):
+        return mark(rows, build, run["run_keys"], same), run

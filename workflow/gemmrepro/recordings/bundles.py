@@ -6,13 +6,17 @@ under ``<family>/``. The same recordings give the same bytes. What is inside is 
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import re
+import shutil
 import stat
 import subprocess
+import tempfile
 import zipfile
 import zlib
+from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +24,18 @@ from typing import Any
 
 from gemmrepro import experiments, registry
 from gemmrepro.core import schemas
-from gemmrepro.core.files import read_json, write_atomic
+from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import RESTORE
+from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import slug
 from gemmrepro.measure import regimes as regime_files
-from gemmrepro.measure.recording import CEILINGS, FILES, GATES, RUN, SANITIZERS, digest
+from gemmrepro.measure.recording import CEILINGS, FILES, GATES, RUN, SANITIZERS, SUMMARY, digest, write_manifest
+from gemmrepro.recordings.bring import read_checked
+from gemmrepro.recordings.limits import check_gates
+from gemmrepro.recordings.regimes import read_takes
+from gemmrepro.recordings.sweeps import read_whole
 
 INDEX = "bundle.json"
 
@@ -250,3 +259,200 @@ def _ssh_keygen(action: str, *arguments: str, given: bytes = b"") -> None:
     if done.returncode:
         words = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
         raise UserError(f"ssh-keygen -Y {action} says: {words[-1] if words else 'no reason'}.")
+
+
+RECORDINGS = ROOT / "reports/recorded"
+"""The project's recordings, by GPU and family."""
+
+
+def accept(
+    bundle: Bundle,
+    recordings: Path,
+    build: Path,
+    replace: bool = False,
+    stale: bool = False,
+    synthetic: bool = False,
+) -> Path:
+    """Check a bundle and file its recordings; returns the GPU's folder.
+
+    Args:
+        recordings: the folder that holds a folder for each GPU.
+        build: the folder of build records.
+        replace: whether families that are already recorded on that GPU may be replaced.
+        stale: whether rows of other builds may be in it, which will support no claim.
+        synthetic: whether rows may have been made for tests (`recording.check_measured`).
+
+    Raises:
+        UserError: says why nothing was filed.
+    """
+    target = recordings / bundle.slug
+    if not replace and (there := [name for name in bundle.families if (target / name).is_dir()]):
+        raise UserError(f"{', '.join(there)} is recorded in {target} already; give --replace to replace it.")
+    recordings.mkdir(parents=True, exist_ok=True)
+    staged = Path(tempfile.mkdtemp(prefix=".accept-", dir=recordings))
+    try:
+        folder = staged / bundle.slug
+        if target.is_dir():
+            shutil.copytree(target, folder)
+        for family in bundle.families:
+            shutil.rmtree(folder / family, ignore_errors=True)
+        for name, data in bundle.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+        if not (folder / CEILINGS / SUMMARY).is_file():
+            raise UserError(f"the bundle has no {CEILINGS}, against which its rates would be checked.")
+        for family in bundle.families:
+            # The bundle's own list of hashes stands for the manifest, which is no part of it.
+            write_manifest(folder / family)
+            check_family(family, folder / family, build, stale, synthetic)
+        _exchange(folder, target, staged / "before")
+    except UserError as error:
+        raise UserError(f"nothing was filed: {str(error).replace(f'{staged}/', '')}") from None
+    finally:
+        shutil.rmtree(staged, ignore_errors=True)
+    return target
+
+
+def check_family(family: str, folder: Path, build: Path, stale: bool, synthetic: bool = False) -> None:
+    """Check a family's recording as the default run does, and that its rows are of today's builds.
+
+    Two kinds of rows may be of another build, and are stale: those of a take that a later take supersedes, and those
+    of a build that recordings of this project hold rows of (`own_builds`).
+
+    Raises:
+        UserError: names the first thing that is wrong.
+    """
+    if (folder / SUMMARY).is_file() or (folder / RUN).is_file():
+        _check_current(family, read_whole(family, folder, build, synthetic).rows, build, stale)
+    else:
+        check_gates(family, folder / GATES)
+    _check_current(family, read_takes(family, folder.parent, build, synthetic)[2], build, stale)
+    declared = {experiment.name: experiment for experiment in experiments.declared(family)}
+    for path in sorted((folder / experiments.RECORDINGS).glob("*")):
+        if path.stem not in declared:
+            raise UserError(f"{family} declares no experiment {path.stem}.")
+        read_checked(family, declared[path.stem], folder.parent, build, synthetic)
+
+
+def own_builds(family: str) -> set[tuple[str, ...]]:
+    """The builds of which this project's recordings, on any GPU, hold rows of a family: kernel, toolkit, build key."""
+    columns = ("kernel", "toolkit", "build_key")
+    found: set[tuple[str, ...]] = set()
+    for path in RECORDINGS.glob(f"*/{family}/**/{SUMMARY}"):
+        with path.open(newline="") as file:
+            found |= {tuple(row.get(name) or "" for name in columns) for row in csv.DictReader(file)}
+    return found
+
+
+def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path, stale: bool) -> None:
+    """Raises UserError if rows are of a foreign build, unless they may be."""
+    old = [row for row in rows if row["status"] == "stale"]
+    if old and not stale:
+        own = own_builds(family)
+        old = [row for row in old if (row["kernel"], row["toolkit"], row["build_key"]) not in own]
+    if old and not stale:
+        raise UserError(
+            f"{len(old)} of {len(rows)} rows of {family} are of no binary in {build}, the first "
+            f"{old[0]['kernel']} {old[0]['toolkit']} with build key {old[0]['build_key'][:40]}; build what was "
+            "measured, or give --stale to file them as stale."
+        )
+
+
+def _exchange(new: Path, target: Path, aside: Path) -> None:
+    """Put `new` in the place of `target`, which is there before and after."""
+    if target.exists():
+        target.rename(aside)
+    try:
+        new.rename(target)
+    except OSError:
+        if aside.exists():
+            aside.rename(target)
+        raise
+
+
+def accept_step(options: Namespace) -> int:
+    """Accept a bundle."""
+    if bool(options.signers) != bool(options.identity):
+        raise UserError("give --signers and --identity together.")
+    content = check_signature(options.bundle, options.signers, options.identity) if options.signers else None
+    bundle = read_bundle(options.bundle, content)
+    target = accept(bundle, options.recordings, options.build, options.replace, options.stale)
+    signed = f"signed by {options.identity}" if options.identity else "no signature checked"
+    print(f"accept: {', '.join(bundle.families)} of {bundle.gpu} filed under {target}; {signed}.")
+    return 0
+
+
+AGAIN = "run the workflow again"
+
+
+def collect(results: Path, out: Path) -> Path:
+    """Copy what was measured live from `results` into `out`, laid out as recordings; returns the GPU's folder.
+
+    Raises:
+        UserError: nothing was measured, or not on one kind of GPU.
+    """
+    folders = {name: out / name for name in registry.family_names() if _collect_family(results, name, out / name)}
+    if not folders:
+        raise UserError(
+            f"{results} holds nothing that was measured here; run the workflow on a machine with a GPU, or name the"
+            " folder of such a run with --results."
+        )
+    gpus = {_one_gpu(path) for folder in folders.values() for path in folder.rglob("*.json") if path.name != GATES}
+    if len(gpus) > 1:
+        raise UserError(
+            f"{results} was measured on {' and '.join(sorted(gpus))}; a bundle is of one kind of GPU: {AGAIN} on one."
+        )
+    target = out / slug(gpus.pop())
+    target.mkdir()
+    for name, folder in folders.items():
+        write_manifest(folder)
+        folder.rename(target / name)
+    return target
+
+
+def _collect_family(results: Path, family: str, out: Path) -> bool:
+    """Copy a family's rows, regimes, experiments and verdicts; returns whether there are any from a GPU."""
+    rows, regimes = results / "measure" / family, results / "regimes" / family
+    if _is_live(rows / RUN):
+        _copy([rows / name for name in FILES], out)
+    if _is_live(regimes / regime_files.RUN):
+        _copy([regimes / name for name in regime_files.FILES], out / regime_files.FOLDER / "1")
+    for run in sorted((results / "experiments" / family).glob("*.json")):
+        if _is_live(run) and _one_gpu(run):
+            _copy([run.with_suffix(".csv"), run], out / experiments.RECORDINGS)
+    verdicts = {
+        path.stem: read_json(path, "the verdict", AGAIN)
+        for path in sorted((results / "gates" / "numeric" / family).glob("*.json"))
+    }
+    if out.is_dir() and verdicts:
+        write_json(out / GATES, verdicts)
+    return out.is_dir()
+
+
+def _is_live(run: Path) -> bool:
+    """Whether the rows beside a description were measured by this run."""
+    return run.is_file() and read_json(run, "the result", AGAIN).get("source") == "live"
+
+
+def _one_gpu(run: Path) -> str:
+    """The name of the GPU that a description gives; empty if none took part."""
+    return str((read_json(run, "the result", AGAIN).get("gpu") or {}).get("name", ""))
+
+
+def _copy(files: Sequence[Path], out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    for path in files:
+        if not path.is_file():
+            raise UserError(f"{path} is missing; {AGAIN}, which makes it.")
+        shutil.copyfile(path, out / path.name)
+
+
+def bundle_step(options: Namespace) -> int:
+    """Bundle a finished run."""
+    with tempfile.TemporaryDirectory() as folder:
+        recordings = collect(options.results, Path(folder))
+        write_bundle(recordings, options.bundle)
+        families = ", ".join(sorted(path.name for path in recordings.iterdir()))
+    signed = f", signed by {sign(options.bundle, options.sign)}" if options.sign else ""
+    print(f"bundle: {families} on {recordings.name} as {options.bundle}{signed}.")
+    return 0

@@ -33,8 +33,7 @@ from gemmrepro.measure.workspace import Workspace
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
-from gemmrepro.tune.candidates import FOOTPRINT, Limits, Listing
-from gemmrepro.tune.supervision import Broken, Unfinished, marker, say, suspect
+from gemmrepro.tune.candidates import FOOTPRINT, Broken, Limits, Listing, Unfinished, marker, say, suspect
 
 PROTOCOL = 1
 """Increment it when the meaning of a sample or a verdict changes: older journal entries then no longer count."""

@@ -27,9 +27,8 @@ from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Tunable
-from gemmrepro.tune import supervision
-from gemmrepro.tune.candidates import Listing, compile_all
-from gemmrepro.tune.supervision import say
+from gemmrepro.tune import candidates
+from gemmrepro.tune.candidates import Listing, compile_all, say
 
 
 def parse_sizes(text: str) -> list[int]:
@@ -73,7 +72,7 @@ def measure_step(arguments: Namespace) -> int:
     command += ["--sizes", ",".join(map(str, sizes))]
     for name in ("candidates", "out", "table", "journal", "rounds"):
         command += [f"--{name}", str(getattr(arguments, name))]
-    code = supervision.supervise(command, arguments.journal)
+    code = candidates.supervise(command, arguments.journal)
     if code == UNFINISHED:
         say(f"stopped after {time.monotonic() - start:.0f} s; run the same command again to continue")
     return code
@@ -81,22 +80,22 @@ def measure_step(arguments: Namespace) -> int:
 
 def _search(arguments: Namespace, listing: Listing, sizes: list[int]) -> int:
     # Only here: the toolkits' images need not hold what measuring takes.
-    from gemmrepro.gpu import device, lock
+    from gemmrepro.gpu import device
     from gemmrepro.tune.bench import Bench, search, stages_with
 
     end_with_parent()
     session = device.open_gpu(card_of(arguments.journal))
     deadline = None if arguments.deadline is None else time.monotonic() + arguments.deadline - time.time()
-    with lock.exclusive(session):
+    with device.exclusive(session):
         if session.other_processes():
             say("another process has this GPU open; if it computes, that will show in these times")
         try:
             bench = Bench(session, listing, arguments.journal, deadline)
             search(bench, sizes, arguments.out, arguments.table, stages_with(arguments.rounds))
-        except supervision.Unfinished:
+        except candidates.Unfinished:
             return UNFINISHED
-        except supervision.Broken:
-            return supervision.REPLACE
+        except candidates.Broken:
+            return candidates.REPLACE
     return 0
 
 

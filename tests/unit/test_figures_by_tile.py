@@ -1,10 +1,10 @@
-"""Ratios by size beside the published ones, and what a search found of each tile."""
+"""What a search found of each tile, as cuTile's figure has it."""
 
 import pytest
-from synthetic import World
 
 from gemmrepro import registry
 from gemmrepro.core.files import load_module
+from gemmrepro.core.paths import RECORDINGS
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures
 from gemmrepro.figures.inputs import Inputs
@@ -15,24 +15,8 @@ figures = load_module("figures_of_cutile", paper_figures.path_of("cutile"))
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
-    root = tmp_path_factory.mktemp("world")
-    ratios = {"cutile.published_fp16": 0.9, "cutile.published_fp64": 0.02}
-    world = World(root, families=("cutile",), sizes=(1024, 4096), caches=("warm",), counters=False, ratios=ratios)
-    return Inputs({"cutile": load(world.write().measure, "cutile")}, family="cutile")
-
-
-def test_measured_and_published_ratios_stand_in_one_panel_a_type(measured):
-    drawn = figures.sizes(measured)
-    rows = {(row["level"], row["type"], row["size"]): row for row in drawn.table if "measured" in row}
-    assert rows["cuTile matmul", "fp16", 4096]["measured"] == pytest.approx(0.9)
-    published = {(row["type"], row["size"]): row["published"] for row in drawn.table if "published" in row}
-    assert published["fp64", 1024] == pytest.approx(0.855789 / 26.687611, abs=1e-4)
-    assert ("bf16", 4096) not in published
-    assert "NVIDIA B200" in drawn.caption and "Recorded earlier on Synthetic GPU" in drawn.caption
-    titles = {axes.get_title(loc="left") for axes in drawn.paint(WIDE).axes if axes.get_visible()}
-    assert {"fp16", "bf16", "tf32", "int8", "fp64", "fp8_e4m3"} == titles
-    assert "fp16 0.920 (C5 at 4096)" in drawn.alt and drawn.title.startswith("At the largest size no kernel")
+def measured() -> Inputs:
+    return Inputs({"cutile": load(RECORDINGS / "h200", "cutile")}, family="cutile")
 
 
 TABLE = """\
