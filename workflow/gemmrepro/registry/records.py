@@ -40,8 +40,7 @@ USUAL_SHAPES = (Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape
 LARGE_SHAPE = Shape.cube(16384)
 """One on which a launch that depends on the shape has its largest block."""
 
-LARGEST_GRID = (2**31 - 1, 65535, 65535)
-"""Blocks that CUDA launches along x, y and z."""
+LARGEST_GRID = (2**31 - 1, 65535, 65535)  # blocks along x, y and z
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,9 +100,6 @@ class Kernel:
 
     def with_accepts(self, **changes: Any) -> Kernel:
         return replace(self, accepts=replace(self.accepts, **changes))
-
-    def with_run(self, **changes: Any) -> Kernel:
-        return replace(self, run=replace(self.run, **changes))
 
     def with_promises(self, **changes: Any) -> Kernel:
         return replace(self, promises=replace(self.promises, **changes))
@@ -238,9 +234,10 @@ class Kernel:
     def _grids_beyond(self, shape: Shape) -> str:
         part = self.at(shape)
         own = [step for step in part.steps_at(shape) or (part,) if not isinstance(step, LibraryStep)]
-        grids = dict.fromkeys(step.launch(shape).grid for step in own)
-        beyond = [grid for grid in grids if any(map(operator.gt, grid, LARGEST_GRID))]
-        return "; ".join(f"a grid of {grid} blocks exceeds {LARGEST_GRID}" for grid in beyond)
+        grids = {
+            grid for grid in (step.launch(shape).grid for step in own) if any(map(operator.gt, grid, LARGEST_GRID))
+        }
+        return "; ".join(f"a grid of {grid} blocks exceeds {LARGEST_GRID}" for grid in sorted(grids))
 
     @property
     def compiler_traits(self) -> CompilerTraits:
