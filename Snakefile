@@ -31,6 +31,8 @@ include: "workflow/rules/wheel.smk"  # products that programs may call, for pip
 
 if RUN:
     check_targets()
+if workflow.is_main_process:
+    MEMO.save()
 
 gc.freeze()
 gc.enable()

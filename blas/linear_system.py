@@ -2,9 +2,9 @@
 
     PYTHONPATH=workflow:blas python blas/linear_system.py --size 16384 --panel 2048
 
-Needs a Hopper GPU, PyTorch, CuPy, cuda-core, and the binary results/build/cuda13/crt.certified.fatbin. For either way,
-and for cuSOLVER's own factorization, it prints the seconds of the factorization (the median of --repeats, the first
-left out) and the scaled residual
+Needs a Hopper GPU, PyTorch, and gemmrepro_blas: its wheel, or the checkout with the binaries built. For either way, and
+for cuSOLVER's own getrf, native and with products emulated, it prints the seconds of the factorization (the median of
+--repeats, the first left out) and the scaled residual
 
     ||A x - b|| / (u (||A|| ||x|| + ||b||) n)    in the maximum norm,
 
@@ -14,8 +14,10 @@ which HPL requires to be below 16.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import statistics
 from collections.abc import Callable
+from ctypes import byref, c_int, c_int64, c_size_t, c_void_p
 
 import torch
 
@@ -92,18 +94,50 @@ def residual(a: torch.Tensor, x: torch.Tensor, b: torch.Tensor) -> float:
     return float(error / (torch.finfo(torch.float64).eps / 2 * scale * len(b)))
 
 
-def by_library(a: torch.Tensor) -> torch.Tensor:
-    """The row order of cuSOLVER's own factorization, which replaces `a`."""
-    lu, pivots = torch.linalg.lu_factor(a)
-    a.copy_(lu)
-    return _order(pivots, len(a))
+class Getrf:
+    """cuSOLVER's own factorization of a matrix by columns, on a handle of its own.
+
+    Raises:
+        OSError, AttributeError: there is no cuSOLVER, or it cannot emulate.
+    """
+
+    def __init__(self, emulated: bool) -> None:
+        native, emulated_64, eager, r_64f = 1, 4, 2, 1
+        self._code, self._type = ctypes.CDLL("libcusolver.so.12"), r_64f
+        self._handle, self._params = c_void_p(), c_void_p()
+        self._call("Create", byref(self._handle))
+        self._call("CreateParams", byref(self._params))
+        if emulated:
+            self._call("SetMathMode", self._handle, c_int(emulated_64))
+            self._call("SetEmulationStrategy", self._handle, c_int(eager))
+        elif hasattr(self._code, "cusolverDnSetMathMode"):
+            self._call("SetMathMode", self._handle, c_int(native))
+
+    def _call(self, name: str, *arguments: object) -> None:
+        if status := getattr(self._code, f"cusolverDn{name}")(*arguments):
+            raise OSError(f"cusolverDn{name} fails with status {status}")
+
+    def __call__(self, a: torch.Tensor) -> torch.Tensor:
+        """Replace `a`, whose columns are contiguous, by its factors, and return the row order."""
+        n, on_device, on_host = len(a), c_size_t(), c_size_t()
+        kind, data, length = c_int(self._type), c_void_p(a.data_ptr()), c_int64(n)
+        same = (self._handle, self._params, length, length, kind, data, length)
+        self._call("SetStream", self._handle, c_void_p(torch.cuda.current_stream().cuda_stream))
+        pivots = torch.empty(n, dtype=torch.int64, device=a.device)
+        info = torch.empty(1, dtype=torch.int32, device=a.device)
+        self._call("Xgetrf_bufferSize", *same, kind, byref(on_device), byref(on_host))
+        work = torch.empty(max(1, on_device.value), dtype=torch.uint8, device=a.device)
+        host = ctypes.create_string_buffer(max(1, on_host.value))
+        buffers = (c_void_p(work.data_ptr()), on_device, host, on_host, c_void_p(info.data_ptr()))
+        self._call("Xgetrf", *same, c_void_p(pivots.data_ptr()), kind, *buffers)
+        return _order(pivots, n)
 
 
 def measure(a: torch.Tensor, b: torch.Tensor, factorization: Factorization, repeats: int) -> tuple[float, float]:
     """(seconds of a factorization, scaled residual of the solution)."""
     seconds = []
     for _ in range(repeats + 1):
-        lu = a.clone()
+        lu = a.T.clone().T if isinstance(factorization, Getrf) else a.clone()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         order = factorization(lu)
@@ -124,15 +158,20 @@ def main() -> None:
     a = torch.rand((n, n), dtype=torch.float64, device="cuda", generator=generator) - 0.5
     b = torch.rand(n, dtype=torch.float64, device="cuda", generator=generator) - 0.5
     torch.backends.cuda.preferred_linalg_library("cusolver")
-    ways: dict[str, Factorization] = {
-        "cuSOLVER's getrf": by_library,
+    torch.linalg.lu_factor(a[:64, :64])  # loads cuSOLVER
+    ways: dict[str, Factorization] = {"cuSOLVER's getrf": Getrf(emulated=False)}
+    try:
+        ways["getrf, emulated"] = Getrf(emulated=True)
+    except (OSError, AttributeError) as error:
+        print(f"cuSOLVER does not emulate here: {error}")
+    ways |= {
         "cuBLAS DGEMM": lambda a: factorize(a, arguments.panel, by_cublas),
         "gemmrepro_blas.dgemm": lambda a: factorize(a, arguments.panel, by_remainders),
     }
     for name, factorization in ways.items():
         seconds, error = measure(a, b, factorization, arguments.repeats)
         rate = 2 / 3 * n**3 / seconds / 1e12
-        print(f"{name:16} n = {n}: {seconds:.3f} s, {rate:.1f} TFLOP/s of 2/3 n^3, scaled residual {error:.2e}")
+        print(f"{name:20} n = {n}: {seconds:.3f} s, {rate:.1f} TFLOP/s of 2/3 n^3, scaled residual {error:.2e}")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,12 @@ from gemmrepro_blas import UserError, driver, library, table
 
 U64, U32 = 2.0**-53, 2.0**-24
 TESTED = (
-    *(("dgemm", (3072, 3328, 2304)), ("dgemm", (700, 1030, 600)), ("dgemm", (130, 5000, 33))),
+    *(
+        ("dgemm", (3072, 3328, 2304)),
+        ("dgemm", (1700, 2100, 7000)),
+        ("dgemm", (700, 1030, 600)),
+        ("dgemm", (130, 5000, 33)),
+    ),
     *((name, (700, 1030, 601)) for name in ("element", "products", "element, tf32", "norm", "norm, 7", "tf32")),
 )
 """What the self-test multiplies: by residues, by cuBLAS, and in each accuracy of sgemm."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from numbers import Real
 from typing import Any
 
@@ -16,6 +14,8 @@ from gemmrepro_blas.matrices import DOUBLES, Kind, Matrix, library_of, matrix
 
 def real_scalar(value: Any, name: str, kind: Kind = DOUBLES) -> float:
     """`value` as the nearest number of the kind. Raises UserError if it is no real number, or too large for that."""
+    if type(value) is float and kind is DOUBLES:
+        return value
     try:
         if isinstance(value, Real):
             number = float(value)
@@ -49,20 +49,33 @@ def target(c: Any, a: Matrix, b: Matrix, kind: Kind = DOUBLES) -> Matrix:
     return into
 
 
-@contextmanager
-def on_gpu(stream: int, why: str, *matrices: Matrix) -> Iterator[int]:
-    """The GPU of the matrices, current meanwhile.
+def fresh(out: Any, a: Matrix, b: Matrix, kind: Kind = DOUBLES) -> Matrix:
+    """The product's own new array, as `empty` made it, which needs no look."""
+    if a.device < 0 or b.device < 0:
+        return target(out, a, b, kind)
+    pointer = out.data_ptr() if library_of(out) == "torch" else out.data.ptr
+    return Matrix(pointer, a.rows, b.columns, b.columns, False, out, kind, a.device)
+
+
+class on_gpu(driver.current):
+    """The GPU of the matrices, current for a while.
 
     Raises:
         UserError: they are on several, or it is no Hopper GPU; a CUDA graph is being captured on the stream, which the
             caller cannot be part of: `why`.
     """
-    device = device_of(*matrices)
-    driver.multiprocessors(device)
-    with driver.current(device):
-        if driver.is_captured(stream):
-            raise UserError(f"a CUDA graph is being captured, and {why}; call it outside of the capture.")
-        yield device
+
+    def __init__(self, stream: int, why: str, *matrices: Matrix) -> None:
+        super().__init__(device_of(*matrices))
+        driver.multiprocessors(self.device)
+        self._stream, self._why = stream, why
+
+    def __enter__(self) -> int:
+        super().__enter__()
+        if driver.is_captured(self._stream):
+            self.__exit__()
+            raise UserError(f"a CUDA graph is being captured, and {self._why}; call it outside of the capture.")
+        return self.device
 
 
 def device_of(*matrices: Matrix) -> int:
@@ -83,7 +96,21 @@ def _library() -> str:
 
 
 def empty(like: Any, rows: int, columns: int, kind: Kind = DOUBLES) -> Any:
-    """An array [rows, columns] of the library of `like`, on its GPU; of CuPy or PyTorch for any other library's."""
+    """An array [rows, columns] of the library of `like`, on its GPU; of CuPy or PyTorch for any other library's.
+
+    Raises:
+        UserError: the GPU has too little memory left; how to free some.
+    """
+    try:
+        return _empty(like, rows, columns, kind)
+    except Exception as error:
+        if "OutOfMemory" not in type(error).__name__:
+            raise
+    size, library = kind.bytes * rows * columns, library_of(like)
+    raise _lack(f"C takes {size / 2**30:.1f} GiB", "the GPU", library if library in ("torch", "cupy") else _library())
+
+
+def _empty(like: Any, rows: int, columns: int, kind: Kind) -> Any:
     if library_of(like) == "torch":
         return like.new_empty((rows, columns))
     if _library() == "torch":
@@ -148,11 +175,11 @@ def allocated(like: Any, size: int, device: int, need: str) -> tuple[int, Any]:
     except Exception as error:
         if "OutOfMemory" not in type(error).__name__:
             raise
-    needs = need.format(f"{size / 2**30:.1f}")
-    raise UserError(
-        f"{needs}, which GPU {device} does not have left; free arrays{_other_pool(library)}, or pass workspace= with "
-        "fewer bytes."
-    )
+    raise _lack(need.format(f"{size / 2**30:.1f}"), f"GPU {device}", library, ", or pass workspace= with fewer bytes")
+
+
+def _lack(need: str, gpu: str, library: str, otherwise: str = "") -> UserError:
+    return UserError(f"{need}, which {gpu} does not have left; free arrays{_other_pool(library)}{otherwise}.")
 
 
 def _other_pool(library: str) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro_blas import library
-from gemmrepro_blas.calls import common_stream, empty, multipliable, on_gpu, real_scalar, stream_of, target
+from gemmrepro_blas.calls import common_stream, empty, fresh, multipliable, on_gpu, real_scalar, stream_of, target
 from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import Matrix, matrix
 from gemmrepro_blas.program import Factors, Held, Plan, program
@@ -188,8 +188,8 @@ def dgemm(
             one of other sources; too little memory; what was prepared as the other factor, or for a C by rows.
     """
     left, right = _factors(a, b, transpose_a, transpose_b)
-    prepared = next((each for each in (a, b) if isinstance(each, Prepared)), None)
-    a, b = (each.matrix.owner if isinstance(each, Prepared) else each for each in (a, b))
+    prepared = a if isinstance(a, Prepared) else b if isinstance(b, Prepared) else None
+    a, b = left.owner, right.owner
     scalars = real_scalar(alpha, "alpha"), real_scalar(beta, "beta")
     if c is None and scalars[1] != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
@@ -200,7 +200,8 @@ def dgemm(
     k = left.columns
     loosened = loosening(accuracy, k) if k else 0
     out = c if c is not None else empty(a, left.rows, right.columns)
-    left, right, into = _by_rows(left, right, target(out, left, right), prepared)
+    into = target(c, left, right) if c is not None else fresh(out, left, right)
+    left, right, into = _by_rows(left, right, into, prepared)
     plan = Plan(0, 0, 0)
     if into.rows and into.columns:
         factors = Factors(left, right, into, *scalars, loosened, a, workspace)
@@ -251,8 +252,10 @@ def _multiply(factors: Factors, binary: str | Path | None, stream: int, prepared
         if not pays(c.rows, c.columns, k):
             library.multiply(a, b, c, (factors.alpha, factors.beta), stream)
             return Plan(0, 0, tiles(factors.shape))
-        loaded = program(usable(table()["dgemm"], binary), device)
-        for start, stop in _stretches(k):
+        loaded, stretches = program(usable(table()["dgemm"], binary), device), _stretches(k)
+        if len(stretches) == 1:
+            return loaded.run(factors, stream, prepared.stretches[0] if prepared is not None else None)
+        for start, stop in stretches:
             part = replace(factors, a=a.from_column(start, stop), b=b.from_row(start, stop))
             if pays(c.rows, c.columns, stop - start):
                 plan = loaded.run(part, stream, prepared.stretches[start] if prepared is not None else None)

@@ -7,7 +7,6 @@ import os
 import struct
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
@@ -79,7 +78,8 @@ class _Library:
                 "this machine has no CUDA driver (libcuda.so.1); gemmrepro_blas needs a GPU of compute capability 9.0 "
                 "and driver 580 or later."
             ) from None
-        self.process = os.getpid()
+        self.forked = False
+        os.register_at_fork(after_in_child=self._fork)
         self.status: dict[str, Any] = {}
         for name, types in _FUNCTIONS.items():
             function = getattr(self._code, name, None)
@@ -87,7 +87,13 @@ class _Library:
                 raise UserError(f"the CUDA driver has no {name}; update it to 580 or later.")
             function.argtypes, function.restype = types, c_int
             self.status[name] = function
-        self.check(self.status["cuInit"](0), "cuInit")
+        status, no_device = self.status["cuInit"](0), 100
+        if status == no_device:
+            raise UserError("CUDA sees no GPU; look at CUDA_VISIBLE_DEVICES, and whether the container passes it on.")
+        self.check(status, "cuInit")
+
+    def _fork(self) -> None:
+        self.forked = True
 
     def check(self, status: int, what: str) -> None:
         if status:
@@ -112,7 +118,7 @@ def _opened() -> _Library:
 def cuda() -> _Library:
     """The driver. Raises UserError if there is none, or this process was forked from one that used it."""
     library = _opened()
-    if library.process != os.getpid():
+    if library.forked:
         raise UserError(
             "this process was forked from one that had used the GPU, which CUDA does not allow; start it with "
             "multiprocessing's method 'spawn' or 'forkserver'."
@@ -153,19 +159,27 @@ def _context(device: int) -> int:
     return int(context.value or 0)
 
 
-@contextmanager
-def current(device: int) -> Iterator[None]:
-    """Have a GPU current in this thread for a while."""
-    driver, wanted, before = cuda(), _context(device), c_void_p()
-    driver("cuCtxGetCurrent", byref(before))
-    if before.value == wanted:
-        yield
-        return
-    driver("cuCtxPushCurrent_v2", wanted)
-    try:
-        yield
-    finally:
-        driver("cuCtxPopCurrent_v2", byref(before))
+class current:
+    """A GPU that is current in this thread for a while, as a context manager's value."""
+
+    __slots__ = ("_before", "device")
+
+    def __init__(self, device: int) -> None:
+        self.device, self._before = device, c_void_p()
+
+    def __enter__(self) -> int:
+        wanted = _context(self.device)
+        cuda()("cuCtxGetCurrent", byref(self._before))
+        if self._before.value == wanted:
+            self._before.value = None
+        else:
+            cuda()("cuCtxPushCurrent_v2", wanted)
+            self._before.value = wanted
+        return self.device
+
+    def __exit__(self, *_: object) -> None:
+        if self._before.value is not None:
+            cuda()("cuCtxPopCurrent_v2", byref(self._before))
 
 
 def device_of(pointer: int) -> int:
@@ -204,7 +218,7 @@ class Event:
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
-        if handle is not None and _opened().process == os.getpid():
+        if handle is not None and not _opened().forked:
             _opened().status["cuEventDestroy_v2"](handle)
 
 
@@ -317,7 +331,7 @@ class Function:
 
     def __init__(self, code: Code, entry: str) -> None:
         kernel, handle = c_void_p(), c_void_p()
-        self.entry = entry
+        self.entry, self._start = entry, cuda().status["cuLaunchKernel"]
         status = cuda().status["cuLibraryGetKernel"](byref(kernel), code.handle, entry.encode())
         if status:
             raise UserError(f"the binary {code.path} has no launch '{entry}'; install or build it again.")
@@ -347,7 +361,9 @@ class Function:
         scratch.size.value = packed.size
         if launch.cluster is None:
             size = launch.shared_bytes
-            cuda()("cuLaunchKernel", self._handle, *launch.grid, *launch.block, size, stream, None, scratch.extra)
+            status = self._start(self._handle, *launch.grid, *launch.block, size, stream, None, scratch.extra)
+            if status:
+                cuda().check(status, f"the launch of {self.entry}")
             return
         cluster = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         attribute = _Attribute(cluster, 0, launch.cluster)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -121,8 +121,19 @@ def _first_within(step: int, modulus: int, least: int, most: int) -> int | None:
     return None if turns is None else -(-(least + modulus * turns) // step)
 
 
+_libraries: dict[type, str] = {}
+"""The library of each type that was seen."""
+
+
 def library_of(array: Any) -> str:
     """The library of an array: "torch" and "cupy", of subclasses too, or the name of its type's package."""
+    found = _libraries.get(type(array))
+    if found is None:
+        found = _libraries[type(array)] = _library_of(array)
+    return found
+
+
+def _library_of(array: Any) -> str:
     for name, kind in (("torch", "Tensor"), ("cupy", "ndarray")):
         known = getattr(sys.modules.get(name), kind, None)
         if known is not None and isinstance(array, known):
@@ -135,8 +146,8 @@ class _Found:
     """What an array says of itself; strides in bytes."""
 
     pointer: int | None
-    shape: tuple[int, ...]
-    strides: tuple[int, ...] | None
+    shape: Sequence[int]
+    strides: Sequence[int] | None
     code: str
     device: int
     read_only: bool = False
@@ -154,6 +165,7 @@ def matrix(array: Any, name: str, written: bool = False, kind: Kind = DOUBLES) -
             read-only but `written`, without memory, at an address that is no element's, too long, or strided in both
             directions.
     """
+    driver.cuda()  # before any library is asked for memory
     caller, size = kind.caller, kind.bytes
     found = _described(array, name, kind)
     if len(found.shape) != 2:
@@ -200,10 +212,9 @@ def _of_torch(tensor: Any, name: str, kind: Kind) -> _Found:
         raise UserError(f"{name} is stored as {tensor.layout}; give {kind.caller} {name}.to_dense().")
     if tensor.is_neg():
         raise UserError(f"{name} is a view that PyTorch negates when it is read; give it {name}.resolve_neg().")
-    size = tensor.element_size()
-    strides = tuple(size * stride for stride in tensor.stride())
-    code = {torch.float64: "<f8", torch.float32: "<f4"}.get(tensor.dtype, str(tensor.dtype))
-    return _Found(tensor.data_ptr(), tuple(tensor.shape), strides, code, tensor.device.index)
+    code = "<f8" if tensor.dtype is torch.float64 else "<f4" if tensor.dtype is torch.float32 else str(tensor.dtype)
+    strides = [tensor.element_size() * stride for stride in tensor.stride()]
+    return _Found(tensor.data_ptr(), tensor.shape, strides, code, tensor.get_device())
 
 
 def _of_interface(interface: Mapping[str, Any], name: str, kind: Kind) -> _Found:

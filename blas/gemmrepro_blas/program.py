@@ -94,7 +94,7 @@ def decision(shape: Shape, held: str = "") -> tuple[Layout, Layout]:
     `held`: the side, "a" or "b", whose arrays are kept elsewhere. A transposed A is measured as B is, in arrays of its
     length.
     """
-    wide = replace(shape, n=max(shape.m, shape.n))
+    wide = shape._replace(n=max(shape.m, shape.n))
     lengths = {
         name: _dgemm().lengths(name, wide if name in ("partial", "largest") else shape)
         for name in _dgemm().arrays
@@ -130,7 +130,7 @@ class Workspace:
     lengths: Mapping[str, tuple[int, ...]]
 
     def at(self, *names: str) -> tuple[int, ...]:
-        return tuple(self.addresses[name] for name in names)
+        return tuple([self.addresses[name] for name in names])
 
     def __or__(self, other: Workspace) -> Workspace:
         """The arrays of both."""
@@ -245,11 +245,14 @@ class Program:
         done = self._natively_beside(factors, arrays, call) if plan.native_tiles else None
         if lists is None:
             self._reduced(factors, arrays | own, call, side)
-            self._multiply(factors, arrays | own, call, _shares_tiles(factors, plan))
+            whole = _shares_tiles(factors, plan)
+            # `plan`, not `some`, which has no tile where the kernel would share them.
+            given = ("multiply_whole", "plan", "meeting") if whole else ("multiply", "plan", "list")
+            self._multiply(factors, arrays | own, call, given)
         else:
             for part, changed, inside in self._blocks(factors, plan, block, (arrays, own, lists), call, side):
                 self._reduced(part, inside, call, side, changed)
-                self._multiply(part, inside, call, False)
+                self._multiply(part, inside, call, ("multiply", "some", "list"))
         if done is not None:
             done.hold(call.stream)
         if held is not None:
@@ -402,14 +405,14 @@ class Program:
             *(lines.rows, lines.columns),
         )
 
-    def _multiply(self, factors: Factors, arrays: Workspace, call: _Call, whole: bool) -> None:
-        """The product of the residues, of all tiles at once or of the listed ones, and C from it."""
+    def _multiply(self, factors: Factors, arrays: Workspace, call: _Call, given: tuple[str, str, str]) -> None:
+        """The product of the residues and C from it. `given`: entry point, what tells moduli and tiles, and which."""
         shape, c = factors.shape, factors.c
         m, n, k = shape.m, shape.n, shape.k
-        entry, given = ("multiply_whole", ("plan", "meeting")) if whole else ("multiply", ("some", "list"))
-        if whole:
+        entry = given[0]
+        if "meeting" in given:
             driver.clear(arrays.addresses["meeting"], math.prod(arrays.lengths["meeting"]), call.stream)
-        self._launch(call, entry, shape, *self._maps(entry, arrays), arrays.at(*given, "residues"), m, n, k)
+        self._launch(call, entry, shape, *self._maps(entry, arrays), arrays.at(*given[1:], "residues"), m, n, k)
         self._launch(
             call,
             "reconstruct",
@@ -423,7 +426,7 @@ class Program:
         transposed = (a.by_columns, b.by_columns)
         usual = self._steps["native_nn"].launch(shape, call.sms)
         self._function(f"native_{NATIVES[transposed]}").launch(
-            replace(usual, shared_bytes=NATIVE_SHARED[transposed]),
+            usual._replace(shared_bytes=NATIVE_SHARED[transposed]),
             call.stream,
             *(a.pointer, a.ld, b.pointer, b.ld, *arrays.at("plan", "natives")),
             *(c.pointer, c.ld, shape.m, shape.n, shape.k, factors.alpha, factors.beta),
@@ -437,7 +440,12 @@ class Program:
         ]
 
     def _launch(self, call: _Call, entry: str, shape: Shape, *arguments: Any) -> None:
-        flat = [value for each in arguments for value in (each if isinstance(each, tuple) else (each,))]
+        flat: list[Any] = []
+        for each in arguments:
+            if type(each) is tuple:
+                flat += each
+            else:
+                flat.append(each)
         self._function(entry).launch(self._steps[entry].launch(shape, call.sms), call.stream, *flat)
 
     def _function(self, entry: str) -> driver.Function:
@@ -459,7 +467,7 @@ def _block(shape: Shape, moduli: int, held: str, granted: int | None) -> Shape:
     rows, columns = shape.m, shape.n
     height, width = table()["tile"]
     while True:
-        block = replace(shape, m=rows, n=columns)
+        block = shape._replace(m=rows, n=columns)
         needed = residues(block, moduli, held).total + (0 if block == shape else _lists(tiles(block)).total)
         if granted is None or needed <= granted:
             return block

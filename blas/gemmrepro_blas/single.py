@@ -7,14 +7,13 @@ decided on the device, so the host waits for nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from gemmrepro_blas import driver, library
-from gemmrepro_blas.calls import allocated, common_stream, empty, multipliable, on_gpu, real_scalar, target
+from gemmrepro_blas.calls import allocated, common_stream, empty, fresh, multipliable, on_gpu, real_scalar, target
 from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import SINGLES, Matrix, matrix
 from gemmrepro_blas.table import BYTES, Layout, Shape, ceil_div, kernel, laid_out, table, usable
@@ -29,7 +28,7 @@ MOST_BLOCKS = 2**16 - 1
 def layout(name: str, shape: Shape) -> Layout:
     """Arrays of a product beside A, B and C. Columns of a transposed A are gauged, too, in an array of its length."""
     known = kernel(name)
-    wide = replace(shape, n=max(shape.m, shape.n))
+    wide = shape._replace(n=max(shape.m, shape.n))
     return laid_out({each: known.lengths(each, wide if each == _gauge(name) else shape) for each in known.arrays})
 
 
@@ -151,7 +150,7 @@ def sgemm(
     if c is None and scalars[1] != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
     out = c if c is not None else empty(a, left.rows, right.columns, SINGLES)
-    into = target(out, left, right, SINGLES)
+    into = target(c, left, right, SINGLES) if c is not None else fresh(out, left, right, SINGLES)
     if into.by_columns:  # C^T = B^T A^T
         left, right, into = right.transposed, left.transposed, into.transposed
     if into.rows and into.columns:
@@ -202,7 +201,7 @@ def _block(name: str, shape: Shape, granted: int | None) -> Shape:
     height, width = TILE
     steps = kernel(name).steps.values()
     while True:
-        block = replace(shape, m=rows, n=columns)
+        block = shape._replace(m=rows, n=columns)
         needed = layout(name, block).total
         fits = max(step.launch(block, 1).grid[1] for step in steps) <= MOST_BLOCKS
         if fits and (granted is None or needed <= granted):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemmrepro_blas.errors import UserError
 
@@ -21,8 +21,7 @@ KEPT = 256
 """Shapes whose launches and lengths are kept from one call to the next."""
 
 
-@dataclass(frozen=True)
-class Shape:
+class Shape(NamedTuple):
     """The size of a product, C[m,n] = A[m,k] B[k,n]."""
 
     m: int
@@ -33,8 +32,7 @@ class Shape:
         return f"{self.m} x {self.n} x {self.k}"
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """Blocks, threads of a block, blocks of a cluster if there are any, and bytes of shared memory of a block."""
 
     grid: tuple[int, int, int]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -83,10 +82,6 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         def launch(self, launch: Any, stream: int, *values: Any) -> None:
             made.log.append((self.entry, launch, [*values]))
 
-    @contextmanager
-    def current(device: int) -> Any:
-        yield
-
     def take(like: Any, size: int, device: int, need: str) -> tuple[int, Any]:
         start = 2**40 * (1 + len(made.allocated))
         made.allocated.append(size)
@@ -96,11 +91,12 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         return lambda *values: made.log.append((what, None, [*values]))
 
     fakes = {
-        **{"Function": Function, "Code": lambda path, device: None, "Event": _Event, "current": current},
+        **{"Function": Function, "Code": lambda path, device: None, "Event": _Event, "_context": lambda device: None},
         **{"multiprocessors": lambda device: 132, "is_captured": lambda stream: made.capturing},
         **{"device_of": lambda pointer: made.device, "new_stream": lambda: 99, "synchronize": note("synchronize")},
         **{"read_words": lambda address, count, stream, device: made.plan, "read": lambda *_: made.kinds},
         **{name: note(name) for name in ("copy", "clear", "write")},
+        "cuda": lambda: lambda *_: None,
         "tensor_map": lambda dtype, box, address, lengths, row_bytes: Map(address, lengths),
     }
     for name, fake in fakes.items():

@@ -166,7 +166,8 @@ def test_row_major_operands_are_launched_as_the_record_says(
                 assert value == (name if isinstance(name, int) else known[name]), (entry, name)
             elif name.startswith("map:"):
                 assert value.address == found.setdefault(name.removeprefix("map:"), value.address)
-            elif not (entry == "multiply" and name == "plan"):
+            else:  # `some` has no tile where the kernel would share them, and the host decides that
+                name = "plan" if (entry, name) == ("multiply", "some") else name
                 assert value == found.setdefault(name, value), (entry, name)
     assert len(set(found.values())) == len(found)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +21,7 @@ class Driver(driver._Library):
     """A driver whose functions return what `answers` says, 0 by default, and are noted with their arguments."""
 
     def __init__(self, **answers: Any) -> None:
-        self.process, self.calls, self.answers = os.getpid(), [], answers
+        self.forked, self.calls, self.answers = False, [], answers
         self.status = {name: self._function(name) for name in driver._FUNCTIONS}
 
     def _function(self, name: str) -> Any:
@@ -137,7 +136,7 @@ def test_captures_are_seen_from_any_stream(given: Any, status: int, active: int,
 
 def test_a_forked_process_is_told_to_spawn(given: Any) -> None:
     made = given()
-    made.process = os.getpid() + 1
+    made._fork()
     with pytest.raises(UserError, match=r"forked from one that had used the GPU.*'spawn'"):
         driver.synchronize(7)
 
@@ -189,6 +188,7 @@ class Cublas:
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
+        self.computed: list[int] = []
 
     def cublasCreate_v2(self, at: Any) -> int:
         self.calls.append("create")
@@ -220,7 +220,8 @@ class Cublas:
         compute,
         algorithm,
     ) -> int:  # type: ignore[no-untyped-def]
-        assert (type_a, type_b, type_c, compute, algorithm) == (1, 1, 1, 71, -1)
+        assert (type_a, type_b, type_c, algorithm) == (1, 1, 1, -1)
+        self.computed.append(compute)
         left = column_major(a, k, m, lda, DOUBLES).T if op_a else column_major(a, m, k, lda, DOUBLES)
         right = column_major(b, n, k, ldb, DOUBLES).T if op_b else column_major(b, k, n, ldb, DOUBLES)
         out = column_major(c, m, n, ldc, DOUBLES)
@@ -266,6 +267,31 @@ def test_cublas_gets_the_transposed_problem(cublas: Cublas, turned: tuple[bool, 
     assert np.allclose(whole[:, :7], wanted, rtol=1e-14, atol=0)
     library.multiply(laid(a, False, DOUBLES), laid(b, False, DOUBLES), into, scalars, 8)
     assert cublas.calls == ["create", (77, 9), (77, 8)]
+
+
+@pytest.mark.parametrize(
+    ("exports", "wanted"),
+    [
+        ({}, 70),  # too old to emulate
+        ({"cublasSetEmulationStrategy": None}, 71),
+        ({"cublasSetEmulationStrategy": None, "cublasSetEnvironmentMode": 0}, 70),
+        ({"cublasSetEmulationStrategy": None, "cublasSetEnvironmentMode": 7}, 71),  # refused
+        ({"cublasSetEmulationStrategy": None, "cublasSetEnvironmentMode": 0, "read": 0}, 71),  # without effect
+    ],
+)
+def test_no_variable_turns_products_into_emulation(
+    cublas: Cublas, monkeypatch: pytest.MonkeyPatch, exports: dict[str, Any], wanted: int
+) -> None:
+    """By the environment mode of a handle of our own, or else by the pedantic compute type."""
+    set_to: list[int] = []
+    mode = lambda handle, value: set_to.append(value.value) or exports["cublasSetEnvironmentMode"]  # noqa: E731
+    for name in exports:
+        monkeypatch.setattr(Cublas, name, staticmethod(mode), raising=False)
+    read = exports.get("read", 1)
+    monkeypatch.setattr(Cublas, "cublasGetEnvironmentMode", staticmethod(lambda _, at: stored(at, read)), raising=False)
+    one = laid(np.ones((2, 2)), False, DOUBLES)
+    library.multiply(one, one, laid(np.zeros((2, 2)), False, DOUBLES), (1.0, 0.0), 9)
+    assert cublas.computed == [wanted] and set_to == [1] * ("cublasSetEnvironmentMode" in exports)
 
 
 @pytest.mark.parametrize("kind", [DOUBLES, SINGLES])

@@ -96,6 +96,9 @@ class Tensor:
     def stride(self) -> tuple[int, ...]:
         return tuple(stride // 8 for stride in self.array.strides)
 
+    def get_device(self) -> int:
+        return 3
+
     def element_size(self) -> int:
         return 8
 
@@ -148,7 +151,7 @@ def test_tensors_that_are_no_matrix_are_refused(gpu: Gpu, torch: ModuleType, mor
         matrix(Tensor(np.zeros((4, 4)), **more), "A")
 
 
-def test_an_array_that_cannot_be_passed_on_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_array_that_cannot_be_passed_on_is_refused_in_a_sentence(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a bfloat16 on a GPU."""
     array = SimpleNamespace(__dlpack_device__=lambda: (2, 0))
 

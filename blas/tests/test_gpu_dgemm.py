@@ -56,7 +56,7 @@ def residues(monkeypatch) -> None:
 
 @pytest.mark.parametrize("pays", [True, False])
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
-@pytest.mark.parametrize("shape", [(3, 5, 0), (1, 1, 1), (129, 97, 33), (700, 1030, 600)])
+@pytest.mark.parametrize("shape", [(3, 5, 0), (1, 1, 1), (129, 97, 33), (700, 1030, 600), (700, 1030, 6200)])
 def test_layouts_and_scalars(cp, monkeypatch, shape, turned, pays) -> None:
     """C lies in longer rows and is NaN where beta is 0; A holds a NaN where alpha is."""
     monkeypatch.setattr(certified, "pays", lambda *shape: pays)

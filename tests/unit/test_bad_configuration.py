@@ -211,9 +211,9 @@ REFUSED = [
     ("compare {runs} {runs} --figure x.bmp", "choose a name in .svg, .pdf"),
     ("compare {runs} {list_run}", "run.json is corrupt: the whole: "),
     ("accept /none.zip", "/none.zip cannot be read (No such file or directory)"),
-    ("tally /none.json", "/none.json is missing; make them with"),
-    ("tally {runs}", "cannot be read (Is a directory); make them with"),
-    ("tally {list}", "was written by another version; judge again"),
+    ("article judge --verdicts /none.json", "/none.json is missing; make them with"),
+    ("article judge --verdicts {runs}", "cannot be read (Is a directory); make them with"),
+    ("article judge --verdicts {list}", "was written by another version; judge again"),
     ("recorded-rows --recorded /none --families ladder --out /none", "there is no recording /none/ladder"),
     (
         "gates --kernels ladder.naive=cuda13 --build /none --out /none",

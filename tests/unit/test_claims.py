@@ -19,13 +19,14 @@ from gemmrepro.core.paths import ARTICLES_DIR, ROOT
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims
-from gemmrepro.judge.metrics import METRICS, metric_rules
+from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.ways import way_of
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.regimes import REGIMES, SUSTAINED
 from gemmrepro.recordings.regimes import between_cards, rows_of
 from gemmrepro.registry import family as family_of
 from gemmrepro.registry import family_names
+from gemmrepro.registry.articles import article_names
 
 FILES = sorted(ARTICLES_DIR.glob("*/claims.yaml"))
 every_claim = functools.cache(claims.load)
@@ -33,13 +34,14 @@ every_claim = functools.cache(claims.load)
 
 def test_every_published_row_of_every_article_is_claimed_and_the_command_says_so(monkeypatch, capsys):
     loaded = list(every_claim())
-    assert {claim.article for claim in loaded} == {path.parent.name for path in FILES}
+    assert {claim.article for claim in loaded} == set(article_names())
     assert {name for name in family_names() if family_of(name).article} <= {claim.family for claim in loaded}
-    monkeypatch.setattr(claims, "load", lambda: loaded)
-    assert command.run(["check-claims"]) == 0 and "0 published rows without one" in capsys.readouterr().out
-    loaded = [claim for claim in loaded if not any(row["system"] == "L1 naive" for row in claim.published)]
-    assert command.run(["check-claims"]) == 1 and "no claim refers to ladder: L1 naive" in capsys.readouterr().out
-    assert command.run(["check-claims", "--schema"]) == 0
+    assert command.run(["article", "check"]) == 0 and "ladder: 111 claims, 0 problems" in capsys.readouterr().out
+    few = [claim for claim in loaded if not any(row["system"] == "L1 naive" for row in claim.published)]
+    monkeypatch.setattr(claims, "load_file", lambda path, article: [claim for claim in few if claim.article == article])
+    assert command.run(["article", "check", "ladder"]) == 1
+    assert "numbers.csv, line 2: no claim is about 'L1 naive' (throughput, n 4096)" in capsys.readouterr().out
+    assert command.run(["article", "check", "--schema"]) == 0
     assert yaml.safe_load(capsys.readouterr().out) == claims.schema()
 
 
@@ -85,9 +87,6 @@ def broken(tmp_path: Path, change) -> UserError:
     [
         (lambda d: d["claims"][3].update(tolerance="wide"), ["ladder.throughput.L4", "'tolerance'", "wide"]),
         (lambda d: d["claims"][0]["compute"].update(metric="gigaflops"), ["ladder.throughput.L1", "'compute.metric'"]),
-        (lambda d: d["claims"][0]["compute"].update(over="ladder.smem"), ["'compute'", "over"]),
-        (lambda d: d["claims"][0].pop("tolerance"), ["ladder.throughput.L1", "tolerance"]),
-        (lambda d: d["claims"][0].update(published=d["claims"][0]["published"] * 2), ["ladder.throughput.L1"]),
         (
             lambda d: d["claims"][0].update(
                 compute={"metric": "faster", "kernel": "ladder.naive", "over": "ladder.smem", "n": 4096}
@@ -98,7 +97,6 @@ def broken(tmp_path: Path, change) -> UserError:
         (lambda d: d["claims"][0]["transfer"].pop("why"), ["'transfer'", "why"]),
         (lambda d: d["claims"][0].update(colour="red"), ["ladder.throughput.L1", "colour"]),
         (lambda d: d["claims"][0]["published"][0].update(n=4097), ["ladder.throughput.L1", "published", "0 rows"]),
-        (lambda d: d["claims"][0]["published"][0].update(system="L9"), ["'published'", "L9"]),
         (lambda d: d["claims"][0]["compute"].update(kernel="ladder.nave"), ["'compute'", "ladder.nave"]),
         (lambda d: d["claims"][1].update(id="ladder.throughput.L1"), ["used twice"]),
         (lambda d: d["claims"][0].update(statement="It is {speed}."), ["'statement'"]),
@@ -110,14 +108,9 @@ def broken(tmp_path: Path, change) -> UserError:
             ["latter.x", "'family'", "no family 'latter'"],
         ),
         (lambda d: d["claims"][-1]["compute"].update(pattern="LDS(", least=1), ["ladder.code.L6.shared", "pattern"]),
-        (lambda d: d["claims"][-1]["compute"].pop("pattern"), ["ladder.code.L6.shared", "pattern"]),
-        (lambda d: d["claims"][-1].update(tolerance=0.1), ["ladder.code.L6.shared", "tolerance"]),
         (lambda d: d["claims"][-1].update(statement="It has {value}."), ["'statement'", "no braces"]),
-        (lambda d: d["claims"][0].pop("published"), ["ladder.throughput.L1"]),
-        (lambda d: d["claims"][0].update(correction={"instead": "I", "known": "K"}), ["'correction'", "class"]),
         (lambda d: d["claims"][0].update(correction=CORRECTION | {"class": "false"}), ["'correction.class'", "false"]),
         (lambda d: d["claims"][0].update(correction=CORRECTION | {"class": "outdated"}), ["'correction'", "release"]),
-        (lambda d: d["claims"][0]["compute"].pop("n"), ["ladder.throughput.L1", "'n'"]),
     ],
 )
 def test_a_wrong_file_is_refused_by_claim_and_key(tmp_path, change, words):
@@ -187,8 +180,9 @@ def test_the_schema_documents_the_vocabulary_and_names_each_metrics_claims():
     jsonschema.Draft202012Validator.check_schema(schema)
     metric = schema["$defs"]["compute"]["properties"]["metric"]
     assert metric["enum"] == list(METRICS)
-    assert all(f"{word}: {rule}" in metric["description"] for word, rule in metric_rules())
-    assert schema["$defs"]["metrics"].keys() == METRICS.keys()
+    assert {word: metric.rule for word, metric in METRICS.items()} == {
+        word: of["description"] for word, of in schema["$defs"]["metrics"].items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -219,11 +213,11 @@ def row_of(row: dict[str, str]) -> tuple[str, str, str]:
     return row["kernel"], row["n"], row["regime"]
 
 
-def test_a_row_left_out_was_steady_nowhere_and_no_claim_is_about_its_family():
+def test_a_row_left_out_was_steady_nowhere_and_no_claim_is_about_it():
     takes = (each for gpu in (ROOT / "reports/recorded").iterdir() for each in regime_files.takes(gpu, "crt"))
     ready = [row["ready"] for each in takes for row in regime_rows(each) if row_of(row) in UNSTEADY]
     assert set(ready) == {"0"}
-    assert not any(claim.family == "crt" for claim in every_claim())
+    assert not {name for name, _, _ in UNSTEADY} & {name for claim in every_claim() for name in claim.kernels}
 
 
 def between_recorded_cards() -> dict[str, list[float]]:

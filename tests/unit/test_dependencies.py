@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -167,3 +168,25 @@ def test_what_may_change_behaviour_changes_the_text_and_nothing_else_does(old: s
     after = BEFORE.replace(old, new)
     assert after != BEFORE
     assert (trees.text(ast.parse(after)) == trees.text(ast.parse(BEFORE))) is same
+
+
+def test_what_follows_from_sources_is_computed_until_one_changes_whatever_its_time(package, tmp_path) -> None:
+    path, source, asked = tmp_path / "memo", package / "middle.py", list[str]()
+
+    def value(of: str) -> str:
+        def work(name: str) -> str:
+            asked.append(name)
+            return name.upper()
+
+        memo = dependencies.Memo(path, of)
+        found = memo(work)("a") + memo(work)("a")
+        memo.save()
+        return found
+
+    assert value("h200") == value("h200") == "AA" and asked == ["a"]
+    assert value("h100") == "AA" and asked == ["a", "a"], "what else decides"
+    source.write_text("")
+    os.utime(source, (0, 0))
+    assert value("h100") == "AA" and len(asked) == 3
+    path.write_text("[1")
+    assert value("h100") == "AA" and len(asked) == 4, "a file that is cut short keeps nothing"

@@ -272,8 +272,7 @@ class Reader(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        # A block of data is not run; what breaks out of it would show as an element.
-        self._script = tag in ("script", "style") and dict(attributes).get("type") != "application/ld+json"
+        self._script = tag in ("script", "style")
         for name, value in attributes:
             if name.startswith("on") or re.match(r"\s*(javascript|vbscript|data:text/html)", value or "", re.I):
                 self.alarms.append(f"<{tag} {name}={value}>")

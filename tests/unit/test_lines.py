@@ -3,7 +3,9 @@
 import pytest
 
 from gemmrepro.errors import UserError
-from gemmrepro.judge import source_lines
+from gemmrepro.judge.calculation import calculation
+
+LINES_OF = calculation("cute", "lines_of_code").__globals__["_lines_of"]
 
 CPP = """\
 // a comment
@@ -50,7 +52,7 @@ def f(
 )
 def test_docstrings_comments_and_blank_lines_are_left_out(tmp_path, name, text, lines):
     (tmp_path / name).write_text(text)
-    assert source_lines.of_file(tmp_path / name) == lines
+    assert LINES_OF(tmp_path / name) == lines
     for other, said in (("gone.cu", r"gone\.cu is missing"), ("x.rs", r"x\.rs is neither CUDA C\+\+")):
         with pytest.raises(UserError, match=said):
-            source_lines.of_file(tmp_path / other)
+            LINES_OF(tmp_path / other)

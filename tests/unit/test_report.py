@@ -343,7 +343,7 @@ def test_what_is_missing_is_said(report, sentences, request):
 
 
 def test_data_for_programs(odd):
-    """Claims and figures as CSV with a schema, verdicts that keep theirs, linked data, a citation, and badges."""
+    """Claims and figures as CSV with a schema, verdicts that keep theirs."""
     data = odd.folder / "data"
     rows = pd.read_csv(data / "claims.csv")
     verdicts = json.loads((data / "verdicts.json").read_text())
@@ -357,18 +357,6 @@ def test_data_for_programs(odd):
     assert [error.json_path for error in schemas.errors(verdicts, schema)] == ["$.claims[0].verdict"]
     tables = [*data.glob("figures/ladder/*.csv")]
     assert tables and all(len(pd.read_csv(path)) and path.with_suffix(".svg").is_file() for path in tables)
-    [text] = re.findall(r'<script type="application/ld\+json">(.*?)</script>', odd.paper, re.DOTALL)
-    paper, dataset = json.loads(text)["@graph"]
-    assert (paper["@type"], dataset["@type"]) == ("ScholarlyArticle", "Dataset")
-    assert paper["name"] == "GEMM articles, checked on <script>alert(1)</script>"
-    assert any(each.get("url", "").startswith("https://siboehm.com") for each in paper["citation"])
-    places = [each["contentUrl"] for each in dataset["distribution"]]
-    assert "data/claims.csv" in places and all((odd.folder / place).is_file() for place in places)
-    for name in ("title", "author", "publication_date", "language", "keywords"):
-        assert re.search(rf'<meta name="citation_{name}" content="[^"<>]+">', odd.paper), name
-    badge = json.loads((data / "badge.json").read_text())
-    assert badge["schemaVersion"] == 1 and re.fullmatch(r"\d+ of \d+ hold", badge["message"])
-    assert f"<title>{badge['label']}: {badge['message']}</title>" in (data / "badge.svg").read_text()
 
 
 def test_claims_keep_their_table_schema(odd, validators, tmp_path):

@@ -6,10 +6,11 @@ from functools import partial
 
 import pytest
 
-from gemmrepro.judge import experiments, rules
+from gemmrepro.judge import rules
 from gemmrepro.judge.ceilings import computed_peak
 from gemmrepro.judge.evidence import Value
-from gemmrepro.judge.experiments import PointValue
+from gemmrepro.judge.metrics import experiment
+from gemmrepro.judge.metrics.experiment import PointValue
 from gemmrepro.judge.rules import NOT, PARTLY, REPRODUCED, UNDECIDED
 from gemmrepro.registry import chips
 
@@ -171,12 +172,12 @@ def point(middle: float, low: float, high: float, **more) -> PointValue:
     ],
 )
 def test_whether_a_point_lies_within_its_bounds(one, bounds, inside):
-    assert experiments.within_bounds(one, bounds) == inside
+    assert experiment.within_bounds(one, bounds) == inside
 
 
 def test_points_are_described_with_their_published_values_or_as_a_range():
     near = {"value": "ms", "kernel": "k", "by": ["n"], "near": 0.1}
-    said = partial(experiments.describe, meaning="time", machine="a GPU")
+    said = partial(experiment.describe, meaning="time", machine="a GPU")
     pair = [point(2, 2, 2, published=2.0), point(4, 4, 4, published=8.0)]
     assert said(pair, 0, near) == (
         "Time, for k on a GPU: within 10 % of the published value at 1 of 2 points: "
@@ -194,7 +195,7 @@ def test_points_are_described_with_their_published_values_or_as_a_range():
         said(pair[:1], 0, over)
         == "Time: 2.00 u times that of cuBLAS (n 8) for k (k 64) on a GPU; the rule wants at least 2"
     )
-    flag = partial(experiments.describe, meaning="1: it was refused; 0: not", machine="a GPU")
+    flag = partial(experiment.describe, meaning="1: it was refused; 0: not", machine="a GPU")
     assert flag([point(1, 1, 1)], 0, {"kernel": "k", "least": 1}) == "It was refused: yes for k (k 64) on a GPU"
 
 

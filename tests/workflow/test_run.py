@@ -16,8 +16,7 @@ from gemmrepro import registry
 from gemmrepro.build import record
 from gemmrepro.host.plan import Plan
 from gemmrepro.judge.rules import VERDICTS
-from gemmrepro.judge.tally import unfounded
-from gemmrepro.judge.ways import REGISTERS, WAYS
+from gemmrepro.judge.ways import REGISTERS, WAYS, unfounded
 from gemmrepro.paper.text import anchor
 
 pytestmark = pytest.mark.containers

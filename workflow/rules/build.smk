@@ -39,7 +39,7 @@ for family in FAMILIES:
                     toolkit=toolkit,
                     family=family,
                     registered=[read_of("compiled", kernel.id) for kernel in together],
-                    sources=contents(sources_of(together)),
+                    sources=contents_of_sources(sources_of(together)),
                     code=build_code(together),
                     folder=subpath(output[0], parent=True),
                 message:

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import sys
-from functools import cache
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -90,6 +89,7 @@ try:
     KERNELS = PLAN.kernels
     PLAN.experiments
     SOURCES = Sources.read()
+    MEMO = dependencies.Memo(Path(".snakemake/gemmrepro.memo"), config["tuned_gpu"])
     if CONTAINERS:
         use_apptainer(os.environ, workflow.is_main_process)
 except UserError as error:
@@ -183,6 +183,7 @@ def in_image(env):
     return inputs
 
 
+@MEMO
 def code(*stages, without=()):
     """A hash of the modules that stages, or Python files of kernels, import: it reruns a rule when they may behave otherwise."""
     start = [stage if isinstance(stage, Path) else f"gemmrepro.{stage}" for stage in stages]
@@ -198,13 +199,13 @@ def build_code(kernels):
     return code("build.stage", without=["registry", *(module.removeprefix("gemmrepro.") for module in others)])
 
 
-@cache
+@MEMO
 def protocol_of(operation):
     """The code that judges an operation: that of any kernel that computes it."""
     return protocol(next(kernel for kernel in KERNELS.values() if kernel.compute.op == operation))
 
 
-@cache
+@MEMO
 def read_of(what, name):
     """What a stage reads of a kernel (`compiled`, `judged`) or a family (`run`, `drawn`, `told`); see registry.keys."""
     return getattr(keys, what)(registry.kernel(name) if "." in name else name)
@@ -217,8 +218,17 @@ def read_of_families(what, families):
 
 def launched(kernels):
     """What experiments give the GPU beside the binaries of some kernels."""
-    runs = [keys.launched(kernel, keys.usual_shapes(kernel)) for kernel in kernels]
+    return launches(*(kernel.id for kernel in kernels))
+
+
+@MEMO
+def launches(*names):
+    runs = [keys.launched(kernel, keys.usual_shapes(kernel)) for kernel in map(registry.kernel, names)]
     return trees.digest(json.dumps(runs, sort_keys=True))
+
+
+contents_of_sources = MEMO(contents)
+"""Of files that `MEMO` reads: sources of kernels and experiments."""
 
 
 def kernel_of(wildcards):

@@ -41,7 +41,7 @@ for source in sources():
             folder=subpath(output[0], parent=True),
             command=experiment_command(source),
             run=launched(experiment_kernels(source.family, source.names)),
-            sources=contents(experiment_sources(source.family, source.names)),
+            sources=contents_of_sources(experiment_sources(source.family, source.names)),
             code=code("experiments.run", experiments.path_of(source.family)),
             origin=source.message,
         message:

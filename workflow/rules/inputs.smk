@@ -22,7 +22,7 @@ JUDGED_BY = [
     *(path for family in FAMILIES if Path(path := checked_out(f"kernels/{family}/calculations.py")).is_file()),
     checked_out("kernels/chips.yaml"),
     checked_out("workflow/schemas/chips.schema.yaml"),
-    *(checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("article", "map", "claims")),
+    *(checked_out(f"workflow/schemas/{name}.schema.yaml") for name in ("article", "map", "claims", "verdicts")),
 ]
 
 

@@ -30,7 +30,7 @@ rule tune_compile:
         arch=TARGET.gpu.capability if TARGET.gpu else TUNE["arch"],
         # Changes with the search space and the records made from it.
         declared=lambda wildcards: trees.digest("".join(map(keys.judged, candidates_of(wildcards)))),
-        sources=lambda wildcards: contents(sources_of(candidates_of(wildcards))),
+        sources=lambda wildcards: contents_of_sources(sources_of(candidates_of(wildcards))),
         code=code("tune.candidates", without=["registry"]),
         folder=subpath(output[0], parent=True),
     message:

@@ -13,12 +13,19 @@ module whose name is a string by itself, as in ``["-m", "gemmrepro.build.cutile"
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import contextlib
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
+from typing import Any
 
 from gemmrepro.core import trees
+from gemmrepro.core.files import write_atomic
+from gemmrepro.core.paths import KERNELS_DIR, ROOT
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -154,6 +161,45 @@ def _module(path: Path) -> tuple[str, frozenset[str]]:
         elif isinstance(body := getattr(node, "body", None), list):
             body[:] = [statement for statement in body if not trees.is_docstring(statement)]
     return trees.digest(ast.dump(tree)), frozenset(needed)
+
+
+class Memo:
+    """Texts that follow from the sources alone, kept in a file as long as no source changes.
+
+    A source is any file of the library, of the families and of the articles, by content. So a start with nothing to do
+    parses none of them.
+    """
+
+    def __init__(self, path: Path, *told: str) -> None:
+        """Read what is kept in `path`; `told` is what else decides, such as a variable of the environment."""
+        roots = PACKAGE, KERNELS_DIR, ROOT / "articles"
+        files = sorted(file for root in roots for file in root.rglob("*") if file.is_file() and file.suffix != ".pyc")
+        read = [(str(file), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
+        self._path, self._state, self._new = path, trees.digest(repr((sys.version, told, read))), False
+        try:
+            state, self._kept = json.loads(path.read_text())
+        except (OSError, ValueError):
+            state = ""
+        if state != self._state:
+            self._kept = {}
+
+    def __call__(self, function: Callable[..., str]) -> Callable[..., str]:
+        """The function, computed once for the same arguments, which count as Python writes them."""
+
+        @wraps(function)
+        def remembered(*arguments: Any, **named: Any) -> str:
+            key = repr((function.__name__, arguments, sorted(named.items())))
+            if key not in self._kept:
+                self._kept[key], self._new = function(*arguments, **named), True
+            return self._kept[key]
+
+        return remembered
+
+    def save(self) -> None:
+        """Keep what was computed; a disk that is full or read-only only costs the next start its time."""
+        if self._new:
+            with contextlib.suppress(OSError):
+                write_atomic(self._path, json.dumps([self._state, self._kept]))
 
 
 def _statements(place: Definition) -> tuple[ast.stmt, ...]:

@@ -40,6 +40,11 @@ def load(name: str) -> dict[str, Any]:
     return parse_yaml((SCHEMAS / name).read_text())
 
 
+def words(name: str, definition: str) -> dict[str, str]:
+    """The words that a definition of workflow/schemas/<name> lists, and what each means."""
+    return {each["const"]: each["description"] for each in load(name)["$defs"][definition]["oneOf"]}
+
+
 @cache
 def _validator(text: str, whole_numbers: bool) -> jsonschema.protocols.Validator:
     try:
@@ -100,9 +105,24 @@ def read_yaml(path: Path, schema: str) -> Any:
     except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     for wrong in errors(document, schema):
-        where = ".".join(str(part) for part in wrong.absolute_path) or "the top level"
-        raise UserError(f"{path}, key '{where}': {wrong.message}. See workflow/schemas/{schema}.")
+        raise UserError(f"{place(path, *wrong.absolute_path)}: {wrong.message}. See workflow/schemas/{schema}.")
     return document
+
+
+def place(path: Path, *keys: str | int) -> str:
+    """``path, line 12, key 'a.b'``: where a YAML file has a key, or the nearest above it that it has."""
+    node, line = yaml.compose(path.read_text(), Loader=_LOADER), 1
+    for key in keys:
+        found: Any = None
+        if isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in node.value if pair[0].value == str(key)), None)
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            found = (node.value[key], node.value[key])
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    where = ".".join(str(key) for key in keys) or "the top level"
+    return f"{path}, line {line}, key '{where}'"
 
 
 def merged(below: Any, above: Any) -> Any:

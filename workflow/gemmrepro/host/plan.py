@@ -18,10 +18,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gemmrepro import experiments, registry
-from gemmrepro.core import schemas
 from gemmrepro.core.architectures import COMPILED, KNOWN, compiles
 from gemmrepro.core.files import csv_text, write_atomic, write_json
 from gemmrepro.core.paths import ROOT
@@ -569,14 +566,9 @@ def _kernels(compute: Mapping[str, Any]) -> list[str]:
 def _computed(article: str) -> list[Mapping[str, Any]]:
     """What the claims of an article compute, as far as it can be read."""
     try:
-        document = schemas.parse_yaml((articles.folder(article) / articles.CLAIMS).read_text())
-    except (FileNotFoundError, yaml.YAMLError, RecursionError):
-        return []
-    try:
-        listed = articles.expanded(document.get("claims") or ()) if isinstance(document, dict) else ()
+        return [claim.get("compute") or {} for claim in articles.declared(articles.folder(article) / articles.CLAIMS)]
     except UserError:
         return []
-    return [claim.get("compute") or {} for claim in listed]
 
 
 def write_nothing(

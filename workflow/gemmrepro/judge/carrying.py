@@ -42,10 +42,7 @@ _SIZES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1.0, ""))
 
 def unit_factor(unit: str, to: str) -> float:
     """The factor from a published unit to a measured one; 1 where they are no units of the same quantity."""
-    for units in (_SECONDS, _RATES):
-        if unit in units and to in units:
-            return units[unit] / units[to]
-    return 1.0
+    return convert(1.0, unit, to) or 1.0
 
 
 @dataclass(frozen=True)

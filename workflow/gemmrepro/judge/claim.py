@@ -36,11 +36,11 @@ class Claim:
     published: tuple[Mapping[str, Any], ...]
     compute: Mapping[str, Any]
     transfer: Mapping[str, Any]
-    tolerance: float | None
     within_factor: float
     same_side: bool
     toolkits: tuple[str, ...]
     cache: str
+    tolerance: float | None = None
     register: str = ARTICLE
     covered_by: str | None = None
     correction: Mapping[str, Any] | None = None

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from gemmrepro.core import schemas
 from gemmrepro.core.paths import ROOT, SCHEMAS
 from gemmrepro.core.text import filled_in
 from gemmrepro.errors import UserError
+from gemmrepro.judge import derived
 from gemmrepro.judge.carrying import problems as carrying_problems
 from gemmrepro.judge.claim import ARTICLE, Claim
-from gemmrepro.judge.metrics import METRICS, Problem
+from gemmrepro.judge.metrics import METRICS
+from gemmrepro.judge.metrics.base import Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
-from gemmrepro.judge.published import NEED_NO_CLAIM, mapping_problems, published_rows
+from gemmrepro.judge.published import NEED_NO_CLAIM, mapping_problems, picked, published_rows
 from gemmrepro.judge.rules import FACTOR
 from gemmrepro.measure.regimes import NOT_STATED
 from gemmrepro.registry import articles, family_names
@@ -33,20 +34,12 @@ SCHEMA = SCHEMAS / "claims.schema.yaml"
 _SHOWN_ERRORS = 8
 
 
-def schema(words: Collection[str] = tuple(METRICS)) -> dict[str, Any]:
-    """The JSON schema of a claims.yaml: the file in workflow/schemas, with the words of METRICS and their keys.
-
-    Args:
-        words: the metrics whose keys it checks. Those that a file does not name change no verdict on it, and each takes
-            time of every claim.
-    """
+def schema() -> dict[str, Any]:
+    """The JSON schema of a claims.yaml: the file in workflow/schemas, with the words of METRICS and their keys."""
     document = deepcopy(schemas.load(SCHEMA.name))
     compute, claim = (document["$defs"][name] for name in ("compute", "claim"))
-    compute["properties"]["metric"] = {
-        "description": " ".join(f"{word}: {metric.rule}" for word, metric in METRICS.items()),
-        "enum": list(METRICS),
-    }
-    for word in words:
+    compute["properties"]["metric"] = {"enum": list(METRICS)}
+    for word in METRICS:
         chosen = {"properties": {"metric": {"const": word}}}
         compute.setdefault("allOf", []).append({"if": chosen, "then": {"$ref": f"#/$defs/metrics/{word}/compute"}})
         held = {"if": {"properties": {"compute": chosen}}, "then": {"$ref": f"#/$defs/metrics/{word}/claim"}}
@@ -67,9 +60,11 @@ def load_file(
     Raises:
         UserError: names the file, and every claim and key that is wrong.
     """
-    document = _document(path, checked=judged)
+    document = _document(path, article, checked=judged)
     text, published = articles.article(article), published_rows(article)
-    problems = [*([] if judged else mapping_problems(article)), *_repeated(document["claims"])]
+    if wrong_map := [] if judged else mapping_problems(article, families is None):
+        raise UserError(f"{'; '.join(wrong_map)}.")
+    problems = _repeated(document["claims"])
     claims = []
     for entry in document["claims"]:
         claim, wrong = _load_claim(entry, text, published, families)
@@ -77,8 +72,23 @@ def load_file(
         problems += [f"claim '{entry['id']}', key '{problem.key}': {problem.message}" for problem in wrong]
     problems += _wrongly_covered(claims)
     if problems:
-        raise UserError(f"{path}: {'; '.join(problems)}.")
+        raise UserError(f"{path}: {'; '.join(_with_lines(path, problems))}.")
     return claims
+
+
+def _with_lines(path: Path, problems: Sequence[str]) -> list[str]:
+    """Problems with the line of their claim's entry; without one where article.yaml's `derive` makes the claim."""
+    text = path.read_text() if path.is_file() else ""
+    lines = {
+        re.sub(r"\\\{\w+\\\}", ".+", re.escape(found[1])): text.count("\n", 0, found.start(1)) + 1
+        for found in re.finditer(r"^ *- id: (\S+)", text, re.M)
+    }
+    placed = []
+    for problem in problems:
+        name = re.match(r"claim '([^']*)'", problem)
+        line = next((line for pattern, line in lines.items() if name and re.fullmatch(pattern, name[1])), None)
+        placed.append(f"line {line}, {problem}" if line else problem)
+    return placed
 
 
 def _wrongly_covered(claims: Sequence[Claim]) -> list[str]:
@@ -107,35 +117,29 @@ def _not_covering(claim: Claim, name: str, own: Mapping[str, Claim]) -> str:
     return ""
 
 
-def _document(path: Path, *, checked: bool) -> dict[str, Any]:
-    """The file as YAML that fits the schema, if need be as `checked` before. Raises UserError."""
-    try:
-        document: dict[str, Any] = schemas.parse_yaml(path.read_text())
-    except (yaml.YAMLError, RecursionError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-    if isinstance(document, dict) and isinstance(document.get("claims"), list):
+def _document(path: Path, article: str, *, checked: bool) -> dict[str, Any]:
+    """The file as YAML that fits the schema, if need be as `checked` before, with what is derived. Raises UserError."""
+    written = articles.document_of(path) if path.is_file() else {"claims": []}
+    if not isinstance(written, dict) or not isinstance(written.get("claims"), list):
+        raise UserError(f"{path}: the top level must have the list 'claims'. See {SCHEMA.relative_to(ROOT)}.")
+    ids = {entry.get("id") for entry in written["claims"] if isinstance(entry, dict)}
+    entries = [*written["claims"], *(entry for entry in derived.entries(article) if entry["id"] not in ids)]
+    whole, problems = [], []
+    for entry in entries:
         try:
-            document["claims"] = articles.expanded(document["claims"])
+            whole.append(derived.completed(entry, article))
         except UserError as error:
-            raise UserError(f"{path}: {error}") from None
-    if checked:
-        return document
-    found = schemas.errors(document, schema(_words(document)))
-    errors = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
-    if errors:
-        shown = "; ".join(f"{_place(document, error)}: {_message(error)}" for error in errors[:_SHOWN_ERRORS])
-        more = f"; and {len(errors) - _SHOWN_ERRORS} more" if len(errors) > _SHOWN_ERRORS else ""
+            problems.append(f"claim '{entry.get('id')}', {error}")
+    document = {**written, "claims": whole}
+    if not problems and not checked and (whole or path.is_file()):
+        found = schemas.errors(document, schema())
+        errors = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
+        problems = [f"{_place(document, error)}: {_message(error)}" for error in errors]
+    if problems:
+        shown = "; ".join(_with_lines(path, problems[:_SHOWN_ERRORS]))
+        more = f"; and {len(problems) - _SHOWN_ERRORS} more" if len(problems) > _SHOWN_ERRORS else ""
         raise UserError(f"{path}: {shown}{more}. See {SCHEMA.relative_to(ROOT)}.")
     return document
-
-
-def _words(document: Any) -> Collection[str]:
-    """The metrics that the claims of a file name; all where one names none, which any metric's keys might follow."""
-    try:
-        words = {str(claim["compute"]["metric"]) for claim in document["claims"]}
-    except (TypeError, KeyError):
-        words = set()
-    return words if words and words <= METRICS.keys() else tuple(METRICS)
 
 
 def _place(document: Any, error: jsonschema.ValidationError) -> str:
@@ -178,23 +182,17 @@ def _load_claim(
     transfer, wrong = _with_rows(entry["transfer"], published)
     throughput, wrong_throughput = _look_up(tuple(filter(None, [entry.get("throughput")])), published)
     problems += wrong + wrong_throughput
+    as_it_is = ("id", "where", "statement", "compute", "tolerance", "register", "covered_by", "correction")
     claim = Claim(
-        id=entry["id"],
+        **{name: entry[name] for name in as_it_is if name in entry},
         family=_family(entry),
         article=article.name,
-        where=entry["where"],
-        statement=entry["statement"],
         published=rows,
-        compute=compute,
         transfer=transfer,
-        tolerance=entry.get("tolerance"),
         within_factor=float(entry.get("within_factor", FACTOR)),
         same_side="same_side_of" in entry,
         toolkits=tuple(article.toolkits),
         cache=compute.get("cache", article.cache),
-        register=entry.get("register", ARTICLE),
-        covered_by=entry.get("covered_by"),
-        correction=entry.get("correction"),
         regime=entry.get("regime", article.regime or NOT_STATED),
         throughput=throughput[0] if throughput else None,
     )
@@ -251,17 +249,9 @@ def _look_up(
 
     `published` are the rows of the claim's article; a reference may name another.
     """
-    rows, problems = [], []
-    for reference in references:
-        among = published_rows() if "article" in reference else published
-        matching = [row for row in among if all(row.get(key) == value for key, value in reference.items())]
-        if len(matching) == 1:
-            rows += matching
-        else:
-            wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
-            message = f"{len(matching)} rows of numbers.csv match ({wanted}), not one"
-            problems.append(Problem("published", message))
-    return tuple(rows), problems
+    found = [picked(each, published_rows() if "article" in each else published) for each in references]
+    rows = tuple(row for row in found if not isinstance(row, str))
+    return rows, [Problem("published", problem) for problem in found if isinstance(problem, str)]
 
 
 def _filled_in(claim: Claim) -> str:
@@ -285,21 +275,13 @@ def load(families: tuple[str, ...] | None = None, *, judged: bool = False) -> li
         about = {name for family in wanted for name in articles.about(family)}
         names = tuple(name for name in names if name in about)
     paths = {name: articles.folder(name) / articles.CLAIMS for name in names}
-    found = [
-        claim
-        for name, path in paths.items()
-        if path.is_file()
-        for claim in load_file(path, name, judged=judged, families=families)
-    ]
-    return [claim for family in wanted for claim in found if claim.family == family]
+    stating = {name: path for name, path in paths.items() if path.is_file() or articles.article(name).derive}
+    files = [load_file(path, name, judged=judged, families=families) for name, path in stating.items()]
+    return [claim for family in wanted for claims in files for claim in claims if claim.family == family]
 
 
-def uncovered(claims: list[Claim]) -> list[dict[str, Any]]:
-    """Rows of numbers.csv that no claim refers to, of the articles that `claims` are about.
-
-    Rows of the metrics in `NEED_NO_CLAIM` are left out.
-    """
-    names = {claim.article for claim in claims}
+def uncovered(claims: Sequence[Claim], article: str | None = None) -> list[dict[str, Any]]:
+    """Rows of numbers.csv that none of `claims` refers to, of an article or of all, but for `NEED_NO_CLAIM`."""
     used = {tuple(row.items()) for claim in claims for row in claim.published}
-    results = [row for row in published_rows() if row["article"] in names and row["metric"] not in NEED_NO_CLAIM]
+    results = [row for row in published_rows(article) if row["metric"] not in NEED_NO_CLAIM]
     return [row for row in results if tuple(row.items()) not in used]

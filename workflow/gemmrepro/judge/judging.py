@@ -15,7 +15,8 @@ from gemmrepro.judge.ceilings import CEILING_FAMILY
 from gemmrepro.judge.claim import BUILD, Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value, joined, load_gates
 from gemmrepro.judge.instructions import not_comparable
-from gemmrepro.judge.metrics import METRICS, Exhibit, OtherToolkitsOnly, expected, not_judged
+from gemmrepro.judge.metrics import METRICS
+from gemmrepro.judge.metrics.base import Exhibit, OtherToolkitsOnly, expected, not_judged
 from gemmrepro.judge.rules import (
     BUILD_FACT,
     COVERED,
@@ -38,6 +39,10 @@ SCHEMA = 5
 
 _IN_WORDS = {IN_TURN: "in turn", SUSTAINED: "sustained", BURST: "in bursts"}
 
+_CLAIM_KEYS = (
+    *("id", "family", "article", "where", "statement", "register", "covered_by", "correction"),
+    *("tolerance", "within_factor", "same_side"),
+)
 _PUBLISHED_KEYS = ("system", "metric", "value", "unit", "hardware", "n", "dtype", "place")
 
 
@@ -63,21 +68,11 @@ class Judgement:
         """The claim's entry in verdicts.json. Its command measures what is missing and judges again."""
         claim = self.claim
         return {
-            "id": claim.id,
-            "family": claim.family,
-            "article": claim.article,
-            "where": claim.where,
-            "statement": claim.statement,
-            "register": claim.register,
+            **{name: getattr(claim, name) for name in _CLAIM_KEYS},
             "way": way_of(claim),
-            "covered_by": claim.covered_by,
-            "correction": claim.correction,
             "kernels": list(claim.kernels),
             "published": [{key: row[key] for key in _PUBLISHED_KEYS} for row in claim.published],
             "transfer": {key: claim.transfer[key] for key in ("kind", "why")},
-            "tolerance": claim.tolerance,
-            "within_factor": claim.within_factor,
-            "same_side": claim.same_side,
             "expected": self.expected,
             "judged_on": self.toolkit,
             "regime": {

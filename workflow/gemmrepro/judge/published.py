@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import csv
-import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
+from gemmrepro import experiments, registry
+from gemmrepro.core import schemas
 from gemmrepro.errors import UserError
+from gemmrepro.gpu.baselines import BASELINES
 from gemmrepro.measure.columns import number
 from gemmrepro.registry import articles
 
@@ -38,29 +42,49 @@ def published_rows(name: str | None = None) -> list[dict[str, Any]]:
     return [{"article": each, **row} for each, path in paths.items() if path.is_file() for row in _read(path)]
 
 
-def mapping_problems(name: str) -> list[str]:
-    """What is wrong between an article's numbers and its map: timed systems without an entry, entries without a row."""
+def picked(reference: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | str:
+    """The one row that has the cells of `reference`; a message if it is not one."""
+    matching = [row for row in rows if all(row.get(key) == value for key, value in reference.items())]
+    wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
+    return matching[0] if len(matching) == 1 else f"{len(matching)} rows of numbers.csv match ({wanted}), not one"
+
+
+def mapping_problems(name: str, every: bool = True) -> list[str]:
+    """What is wrong between an article's numbers and its map, each with its file and line.
+
+    That is timed systems without an entry, entries without a row, and names of neither a kernel nor a library; unless
+    `every` family is at hand, only names in one that is.
+    """
     rows, mapped = published_rows(name), articles.programs(name)
-    every = {row["system"] for row in rows}
+    printed, path = {row["system"] for row in rows}, articles.folder(name) / articles.MAP
     missing = sorted({row["system"] for row in rows if row["metric"] in TIMED} - mapped.keys())
-    file, numbers = f"articles/{name}/{articles.MAP}", articles.NUMBERS
-    wrong = [f"{file}: the system '{each}' of {numbers} is missing; say what stands for it" for each in missing]
-    return wrong + [
-        f"{file}, key 'systems.{each}': {numbers} has no such system" for each in mapped if each not in every
+    wrong = [
+        f"{path}: the system '{each}' of {articles.NUMBERS} is missing; say what stands for it" for each in missing
     ]
+    known = {*(kernel.id for kernel in registry.kernels()), *libraries()} if mapped else set()
+    families = registry.family_names()
+    for system, program in mapped.items():
+        strange = [each for each in program.kernels if each not in known and (every or each.split(".")[0] in families)]
+        if system not in printed:
+            place = schemas.place(path, "systems", system)
+            wrong.append(f"{place}: {articles.NUMBERS} has no such system; remove it, or enter its numbers")
+        elif strange:
+            place = schemas.place(path, "systems", system)
+            wrong.append(f"{place}: '{strange[0]}' is neither a kernel nor a library; name one that there is")
+    return wrong
+
+
+def libraries() -> set[str]:
+    """The libraries that a system may stand for: the baselines, and those that an experiment calls."""
+    called = (each for family in registry.family_names() for each in experiments.declared(family))
+    return {*BASELINES, *(library for experiment in called for library in experiment.libraries)}
 
 
 def as_csv() -> str:
     """All numbers as one table, as their files print them, with the article's name in a column of its own."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["article", *PUBLISHED_COLUMNS])
-    for name in articles.article_names():
-        path = articles.folder(name) / articles.NUMBERS
-        if path.is_file():
-            with path.open(newline="") as file:
-                writer.writerows([name, *(row[each] for each in PUBLISHED_COLUMNS)] for row in csv.DictReader(file))
-    return text.getvalue()
+    paths = [path for name in articles.article_names() if (path := articles.folder(name) / articles.NUMBERS).is_file()]
+    tables = [pd.read_csv(path, dtype=str, keep_default_na=False)[PUBLISHED_COLUMNS] for path in paths]
+    return pd.concat(tables, keys=[path.parent.name for path in paths], names=["article", ""]).droplevel(1).to_csv()
 
 
 @cache

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from gemmrepro.core import schemas
 from gemmrepro.core.text import format_number
 from gemmrepro.judge.evidence import Value
 
@@ -18,50 +19,14 @@ NOT_TESTABLE, NOT_MEASURED = "not testable here", "not measured"
 FACTOR = 2.0
 """How far from the published value one may be that is partly right, where the claim names no smaller factor."""
 
-_RULES = {
-    REPRODUCED: (
-        "The 95% interval lies within the claim's tolerance of the published value, or overlaps it where every other "
-        "value of the interval would be partly right; it is no wider than that band. Of a gain or a loss the whole "
-        "interval lies on the published side of 1 as well. A claim without a number holds at every point tested."
-    ),
-    PARTLY: (
-        f"Outside the tolerance, but within a factor of {FACTOR:g} of the published value, or of what it makes expect "
-        f"here (or within the smaller factor that the claim names). A gain is one still, at least 1/{FACTOR:g} of the "
-        "published one. Of an order or of many points, more than half hold. A count is right or wrong, never partly."
-    ),
-    UNDECIDED: (
-        "The 95% interval holds values that would be reproduced and values that would not be: it crosses the edge of "
-        "the tolerance, or 1 for a gain or a loss. More samples could decide it. Of an order or of many points: all "
-        "could hold, and at most half are sure to."
-    ),
-    NOT: "Outside the tolerance and the factor, or on the other side of 1.",
-    NOT_COMPARABLE: (
-        "The kernel falls behind a library whose kernel, by its recorded name, uses an instruction that the article's "
-        "GPU lacks and the kernel does not use. Its share of each chip's ceiling is judged in its place."
-    ),
-    BUILD_FACT: "It holds by construction of the kernels, as their gates and builds confirm; nothing is reproduced.",
-    CONSISTENT: "The article's own numbers agree within the digits that it prints. Nothing was measured.",
-    CONTRADICTORY: "The article's own numbers contradict each other, whatever the hardware.",
-    COVERED: "Another claim judges the same in other units; the value is shown and not counted.",
-    NOT_TESTABLE: (
-        "The figure belongs to the hardware it was taken on, or the article prints none; what was measured "
-        "is shown with it."
-    ),
-    NOT_MEASURED: "No row may support the claim: there is none, it is stale, or its kernel failed its gate.",
-}
-
-VERDICTS = tuple(_RULES)
+VERDICTS = schemas.words("verdicts.schema.yaml", "verdict")
+"""Every verdict, best first, and when a claim gets it."""
 
 DECIDED = (REPRODUCED, PARTLY, NOT)
 """What a measurement or a count can decide."""
 
 RIGHT, WRONG = (REPRODUCED, BUILD_FACT, CONSISTENT), (NOT, CONTRADICTORY)
 """The verdicts that find a statement right, and those that find it wrong."""
-
-
-def verdict_rules() -> list[tuple[str, str]]:
-    """Every verdict and, in one sentence, when a claim gets it; best first."""
-    return list(_RULES.items())
 
 
 @dataclass(frozen=True)

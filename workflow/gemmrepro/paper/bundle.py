@@ -129,8 +129,7 @@ LOADER = (
 PAPER = ROOT / "reports/template/paper.js"
 """The script in the paper."""
 
-_SCRIPT = re.compile(r"<script\b([^>]*)>(.*?)</script\b[^>]*>", re.DOTALL | re.IGNORECASE)
-_DATA = ' type="application/ld+json"'
+_SCRIPT = re.compile(r"<script\b[^>]*>(.*?)</script\b[^>]*>", re.DOTALL | re.IGNORECASE)
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _SVG = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _OTHER = r"""\s+(?!style=|on[a-z]+=)[^\s=<>"']+(?:=(?:"[^"]*"|'[^']*'|[^\s<>"']+))?"""
@@ -155,7 +154,7 @@ def own_scripts() -> tuple[str, str]:
 
 def policy(page: str) -> str:
     """The policy of a page, which allows those of the project's own scripts that are in it."""
-    held = _scripts(page)
+    held = _SCRIPT.findall(page)
     scripts = [script for script in own_scripts() if script in held]
     drawn = "".join(_SVG.findall(page))
     # In SVG the text of a style is markup like any other; in HTML it is taken as it stands.
@@ -171,18 +170,13 @@ def policy(page: str) -> str:
     return "; ".join(f"{name} {' '.join(sources)}" for name, sources in allowed.items())
 
 
-def _scripts(page: str) -> set[str]:
-    """The texts of what a browser would run."""
-    return {text for kind, text in _SCRIPT.findall(page) if kind != _DATA}
-
-
 def secured(page: str) -> str:
     """The page with its policy.
 
     Raises:
         UserError: the page has no PLACE for it, a script of others, or an attribute that no hash can allow.
     """
-    if foreign := _scripts(page) - set(own_scripts()):
+    if foreign := set(_SCRIPT.findall(page)) - set(own_scripts()):
         start = " ".join(min(foreign).split())[:60]
         raise UserError(f"the page has a script that is not the project's ({start}); mend what it was made from.")
     if found := _ATTRIBUTE.search(_SCRIPT.sub("", page)):

@@ -22,13 +22,10 @@ from gemmrepro.judge.rules import (
     NOT_COMPARABLE,
     PARTLY,
     REPRODUCED,
-    RIGHT,
-    UNDECIDED,
     VERDICTS,
     WRONG,
     difference,
 )
-from gemmrepro.judge.ways import REGISTERS
 from gemmrepro.paper.text import View, anchor, experiment_anchor, number
 from gemmrepro.registry.articles import AUTHORS, OURS, SAME_IDEA, article, article_names, whose
 
@@ -109,12 +106,7 @@ class ClaimView(View):
         return value / figure if value and figure and value / figure > 0 else None
 
 
-_CORRECTIONS = {
-    "wrong": "on any GPU, or by the article itself",
-    "latent fault": "faults of printed code that change no figure of its article",
-    "outdated": "right when written, of a release that has a successor",
-    "of its generation": "right on the GPU of its article, not on this one",
-}
+_CORRECTIONS = schemas.words("claims.schema.yaml", "error")
 """The classes of corrections, worst first, and what each says of a statement."""
 
 
@@ -150,16 +142,9 @@ class VerdictsView:
     def programs(self) -> Mapping[str, tuple[int, int]]:
         """How many of the articles' statements were decided, and reproduced, by whose program; '' without a kernel."""
         decided = [claim for claim in self.claims if claim.register == ARTICLE and claim.verdict in DECIDED]
-        of = (
-            (name, [each.verdict for each in decided if each.program == name])
-            for name in (AUTHORS, SAME_IDEA, OURS, "")
-        )
-        return {name: (len(verdicts), verdicts.count(REPRODUCED)) for name, verdicts in of}
-
-    @property
-    def undecided(self) -> int:
-        """How many of the articles' statements were measured, with intervals too wide to decide."""
-        return self.counts[ARTICLE][UNDECIDED]
+        held = Counter(claim.program for claim in decided if claim.verdict == REPRODUCED)
+        counted = Counter(claim.program for claim in decided)
+        return {name: (counted[name], held[name]) for name in (AUTHORS, SAME_IDEA, OURS, "")}
 
     @property
     def corrections(self) -> list[View]:
@@ -167,12 +152,6 @@ class VerdictsView:
         wrong = [(claim.correction or {}, claim) for claim in self.claims if claim.verdict in WRONG]
         lists = {name: tuple(claim for about, claim in wrong if about.get("class") == name) for name in _CORRECTIONS}
         return [View(name=name, rule=_CORRECTIONS[name], claims=claims) for name, claims in lists.items() if claims]
-
-    @property
-    def unfounded(self) -> list[ClaimView]:
-        """The claims that are marked as wrong on any GPU although the article's statement was found to hold."""
-        marked = [claim for claim in self.claims if claim.correction and claim.correction["class"] in ANYWHERE]
-        return [claim for claim in marked if claim.verdict in RIGHT]
 
 
 def read_verdicts(path: Path, place: Place = nowhere) -> VerdictsView:
@@ -182,10 +161,7 @@ def read_verdicts(path: Path, place: Place = nowhere) -> VerdictsView:
         claims=tuple(claim_view(entry, place) for entry in verdicts["claims"]),
         gpu=verdicts["gpu"],
         source=verdicts["source"],
-        counts={
-            register: {verdict: verdicts["counts"][register].get(verdict, 0) for verdict in VERDICTS}
-            for register in REGISTERS
-        },
+        counts=verdicts["counts"],
     )
 
 
@@ -287,16 +263,17 @@ _UNKNOWN: Mapping[str, Any] = {
 
 
 def references() -> tuple[Reference, ...]:
-    """The articles in alphabetical order, one entry per text, then the cited works in the order of their list.
+    """The articles in alphabetical order, one entry per text, then the works that are only cited, as in their list.
 
     Raises:
         UserError: a file is missing or wrong.
     """
     path = paths.KERNELS_DIR / "references.yaml"
-    entries = [*_texts(), *schemas.read_yaml(path, "references.schema.yaml")["references"]]
-    ids = [entry["id"] for entry in entries]
+    cited = schemas.read_yaml(path, "references.schema.yaml")["references"]
+    ids = [entry["id"] for entry in cited]
     for wrong in sorted({each for each in ids if ids.count(each) > 1}):
         raise UserError(f"{path}: there must be one reference with the id '{wrong}', not {ids.count(wrong)}.")
+    entries = [*_texts(), *(entry for entry in cited if entry["id"] not in article_names())]
     return tuple(Reference(**{**_UNKNOWN, **entry, "number": number}) for number, entry in enumerate(entries, 1))
 
 

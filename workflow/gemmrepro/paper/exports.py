@@ -1,4 +1,4 @@
-"""The report's data for programs: claims as CSV, a badge, how to cite it, and the scripts that its pages load.
+"""The report's data for programs: claims as CSV, how to cite it, and the scripts that its pages load.
 
 A page that was opened from disk may not fetch a JSON file, but may load a script: SEARCH has the index of the search
 field, EVIDENCE what a reader is shown at a click on a number. The authors, the version and the licence are those of
@@ -12,23 +12,20 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
-from pathlib import PurePath
 from typing import Any
-
-from markupsafe import Markup
 
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import SNAKEMAKE
-from gemmrepro.judge.metrics import metric_rules
+from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.published import as_csv
 from gemmrepro.judge.rules import VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.measure.regimes import SAMPLES
 from gemmrepro.paper.bundle import Files
-from gemmrepro.paper.claims import ClaimView, Reference, VerdictsView
+from gemmrepro.paper.claims import ClaimView, VerdictsView
 from gemmrepro.paper.inputs import FigureView
 from gemmrepro.paper.text import NONE, View, anchor
 
@@ -40,32 +37,8 @@ LONGEST = 60
 
 _TERM = re.compile(r'<dt[^>]* id="(term-[^"]+)"[^>]*>(.*?)</dt>', re.DOTALL)
 
-LICENCES = "https://spdx.org/licenses/"
-
-_TYPES = {".csv": "text/csv", ".json": "application/json", ".parquet": "application/vnd.apache.parquet"}
-
-CLAIM_COLUMNS = {
-    "id": "name of the claim",
-    "family": "the kernels that it is about",
-    "article": "the article that states it",
-    "where": "the place in the article",
-    "register": "article, build or project",
-    "way": "how it is judged",
-    "program": "whose program its kernels are: the author's, one of the same idea, or ours; empty without kernels",
-    "verdict": "the verdict",
-    "published": "the published value, in `unit`; empty where the claim is in words",
-    "expected": "what the published value makes expect on this GPU, where that is another value",
-    "measured": "the value that was judged; empty where nothing was",
-    "low": "lower end of its 95% interval",
-    "high": "upper end of its 95% interval",
-    "unit": "unit of the measured value; empty for a ratio",
-    "tolerance": "relative tolerance",
-    "judged_on": "the toolkit that it was judged with",
-    "statement": "the claim, restated",
-    "explanation": "why the verdict is what it is",
-    "evidence": "rows behind the value, separated by `; `",
-}
-"""The columns of claims.csv and their meanings."""
+CLAIM_COLUMNS = [field["name"] for field in schemas.load("claims-table.yaml")["fields"]]
+"""The columns of claims.csv."""
 
 
 def add_exports(files: Files, verdicts: VerdictsView, published: Mapping[str, float | None], cited: Citation) -> None:
@@ -73,24 +46,8 @@ def add_exports(files: Files, verdicts: VerdictsView, published: Mapping[str, fl
     files.text(claims_csv(verdicts, published), "data/claims.csv")
     files.text(json.dumps(claims_schema(), indent=2) + "\n", "data/claims.schema.json")
     files.text(json.dumps(schemas.load("verdicts.schema.yaml"), indent=2) + "\n", "data/verdicts.schema.json")
-    files.text(badge(verdicts), "data/badge.svg")
-    files.text(badge_endpoint(verdicts), "data/badge.json")
     files.text(cited.bibtex, "data/citation.bib")
     files.text(as_csv(), "data/published.csv")
-
-
-def described(families: Sequence[View]) -> dict[str, str]:
-    """The data that the report offers, for those who look for data: places and what is there."""
-    told = {
-        "data/claims.csv": "every claim with its verdict; claims.schema.json describes the columns",
-        "data/verdicts.json": "every claim with the values and rows behind its verdict; see verdicts.schema.json",
-        "data/published.csv": "every number that the articles print",
-    }
-    for family in families:
-        for name, meaning in (("summary.csv", "measured rows"), ("samples.parquet", "samples")):
-            if name in family.links:
-                told[family.links[name]] = f"{family.title}: {meaning}"
-    return told
 
 
 def claims_csv(verdicts: VerdictsView, published: Mapping[str, float | None]) -> str:
@@ -116,46 +73,11 @@ def _claim(claim: ClaimView, published: float | None) -> dict[str, object]:
 
 def claims_schema() -> dict[str, object]:
     """How claims.csv is to be read, as a Table Schema (https://specs.frictionlessdata.io/table-schema/)."""
-    numbers = {"published", "expected", "measured", "low", "high", "tolerance"}
     words = {"register": REGISTERS, "way": WAYS, "verdict": VERDICTS}
-    always = {"id", "family", "article", "statement", "explanation", *words}
-
-    def field(name: str) -> dict[str, object]:
-        told = {"required": name in always, "unique": name == "id", "enum": list(words.get(name, ()))}
-        kind = "number" if name in numbers else "string"
-        constraints = {key: value for key, value in told.items() if value}
-        return {"name": name, "type": kind, "description": CLAIM_COLUMNS[name], "constraints": constraints}
-
-    return {"primaryKey": "id", "fields": [field(name) for name in CLAIM_COLUMNS], "missingValues": [""]}
-
-
-def _badge_texts(verdicts: VerdictsView) -> tuple[str, str]:
-    """The two halves of the badge."""
-    held, judged = verdicts.counts["article"]["reproduced"], verdicts.decided
-    return "claims", f"{held} of {judged} hold" if judged else "not measured"
-
-
-def badge_endpoint(verdicts: VerdictsView) -> str:
-    """The badge as JSON for an endpoint of shields.io (https://shields.io/badges/endpoint-badge)."""
-    label, message = _badge_texts(verdicts)
-    return json.dumps({"schemaVersion": 1, "label": label, "message": message, "color": "blue"}) + "\n"
-
-
-def badge(verdicts: VerdictsView) -> str:
-    """An SVG that says how many of the articles' judged statements hold."""
-    left, right = _badge_texts(verdicts)
-    widths = [7 * len(text) + 12 for text in (left, right)]
-    total, middle = sum(widths), widths[0]
-    label = escape(f"{left}: {right}")
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{total}" height="20" role="img" aria-label="{label}">'
-        f"<title>{label}</title>"
-        f'<rect width="{total}" height="20" rx="3" fill="#24292f"/>'
-        f'<path d="M{middle} 0h{widths[1] - 3}q3 0 3 3v14q0 3-3 3h-{widths[1] - 3}z" fill="#0a58a8"/>'
-        '<g fill="#fff" text-anchor="middle" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11">'
-        f'<text x="{middle / 2:g}" y="14">{left}</text>'
-        f'<text x="{middle + widths[1] / 2:g}" y="14">{escape(right)}</text></g></svg>\n'
-    )
+    schema = deepcopy(schemas.load("claims-table.yaml"))
+    for field in schema["fields"]:
+        field["constraints"] |= {"enum": list(words[field["name"]])} if field["name"] in words else {}
+    return schema
 
 
 @dataclass(frozen=True)
@@ -163,21 +85,10 @@ class Citation:
     """What identifies this report: its title, and what CITATION.cff says; `date` (ISO) is that of its measurements."""
 
     title: str
-    abstract: str
     authors: tuple[str, ...]
     version: str
     license: str
-    keywords: tuple[str, ...]
     date: str | None
-
-    @property
-    def meta(self) -> tuple[tuple[str, str], ...]:
-        """The tags that indexers of articles read: ``<meta name=… content=…>``."""
-        tags = [("citation_title", self.title), *(("citation_author", author) for author in self.authors)]
-        if self.date:
-            tags.append(("citation_publication_date", self.date.replace("-", "/")))
-        tags += [("citation_language", "en"), ("citation_keywords", "; ".join(self.keywords))]
-        return tuple(tags)
 
     @cached_property
     def bibtex(self) -> str:
@@ -198,63 +109,11 @@ def citation(title: str, date: str | None) -> Citation:
     told = schemas.read_yaml(paths.ROOT / "CITATION.cff", "citation.schema.yaml")
     return Citation(
         title=title,
-        abstract=" ".join(told["abstract"].split()),
         authors=tuple(author["name"] for author in told["authors"]),
         version=told["version"],
         license=told["license"],
-        keywords=tuple(told["keywords"]),
         date=date[:10] if date else None,
     )
-
-
-def linked_data(cited: Citation, references: Sequence[Reference], files: Mapping[str, str]) -> Markup:
-    """JSON-LD for a script element: the paper, what it cites, and its data; `files` maps places to descriptions."""
-    people = [{"@type": "Organization", "name": author} for author in cited.authors]
-    common = {
-        "creator": people,
-        "license": f"{LICENCES}{cited.license}.html",
-        "version": cited.version,
-        "inLanguage": "en",
-        "isAccessibleForFree": True,
-        **({"datePublished": cited.date} if cited.date else {}),
-    }
-    article = {
-        "@type": "ScholarlyArticle",
-        "@id": "#paper",
-        "headline": cited.title,
-        "name": cited.title,
-        "author": people,
-        "abstract": cited.abstract,
-        "keywords": list(cited.keywords),
-        "citation": [_cited(reference) for reference in references],
-        **common,
-    }
-    dataset = {
-        "@type": "Dataset",
-        "@id": "#data",
-        "name": f"{cited.title}: verdicts, rows and samples",
-        "description": "Every claim with its verdict, every measured row, and the samples behind the rows.",
-        "isPartOf": {"@id": "#paper"},
-        "distribution": [
-            {
-                "@type": "DataDownload",
-                "contentUrl": place,
-                "encodingFormat": _TYPES[PurePath(place).suffix],
-                "description": meaning,
-            }
-            for place, meaning in files.items()
-        ],
-        **common,
-    }
-    text = json.dumps({"@context": "https://schema.org", "@graph": [article, dataset]}, ensure_ascii=False)
-    # No text may end the script element that holds it.
-    return Markup(re.sub("[<>&]", lambda found: f"\\u{ord(found[0]):04x}", text))
-
-
-def _cited(reference: Reference) -> dict[str, Any]:
-    people = [{"@type": "Person", "name": author} for author in reference.authors]
-    told = {"author": people, "datePublished": reference.date, "url": reference.url}
-    return {"@type": "CreativeWork", "name": reference.title, **{key: value for key, value in told.items() if value}}
 
 
 def _escaped(text: str) -> str:
@@ -326,7 +185,7 @@ def evidence_script(
         experiments=experiments,
         figures={each.anchor: [each.title, each.command, each.csv or "", list(each.rows)] for each in figures},
         claims=dict(metrics),
-        rules={word: rule.replace("`", "") for word, rule in metric_rules()},
+        rules={word: metric.rule.replace("`", "") for word, metric in METRICS.items()},
     )
 
 

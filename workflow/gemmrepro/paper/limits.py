@@ -9,6 +9,7 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
+from gemmrepro.judge.ways import unfounded as marked_wrong
 from gemmrepro.measure.recording import CEILINGS
 from gemmrepro.measure.rows import Measurements, capability_of, select
 from gemmrepro.paper.gpus import runnable
@@ -288,7 +289,7 @@ def _of_the_run(data: Data) -> Limits:
         "today's binary.",
     )
 
-    if unfounded := ", ".join(claim.id for claim in data.inputs.verdicts.unfounded):
+    if unfounded := ", ".join(marked_wrong([vars(claim) for claim in data.inputs.verdicts.claims])):
         yield (
             "unfounded corrections",
             f"Marked as wrong, yet found to hold in this run: {unfounded}. Either the correction or the test of it is "

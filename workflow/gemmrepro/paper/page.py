@@ -22,9 +22,9 @@ from gemmrepro.core.text import as_published, listed
 from gemmrepro.experiments import paper_figures
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import Claim
-from gemmrepro.judge.metrics import metric_rules
-from gemmrepro.judge.rules import COVERED, verdict_rules
-from gemmrepro.judge.ways import register_rules, way_rules
+from gemmrepro.judge.metrics import METRICS
+from gemmrepro.judge.rules import COVERED, VERDICTS
+from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.measure.rows import counted
 from gemmrepro.paper import bundle, exports
 from gemmrepro.paper.bundle import LOADER, PAPER, secured, tidy
@@ -81,7 +81,6 @@ def render(inputs: Inputs) -> dict[str, str]:
         "recommendations": recommendations(lines),
         "side_by_side": side_by_side(own, inputs.others, inputs.regimes),
         "cited": cited,
-        "linked_data": exports.linked_data(cited, references(), exports.described(families)),
         **_of_claims(inputs, declared),
     }
     macros = environment.get_template("macros.j2").module
@@ -143,10 +142,10 @@ def _environment() -> jinja2.Environment:
         "allowed": ALLOWED,
         "precise": PRECISE,
         "references": references(),
-        "verdict_rules": verdict_rules(),
-        "metric_rules": metric_rules(),
-        "way_rules": way_rules(),
-        "register_rules": register_rules(),
+        "verdict_rules": VERDICTS.items(),
+        "metric_rules": [(word, metric.rule) for word, metric in METRICS.items()],
+        "way_rules": WAYS.items(),
+        "register_rules": REGISTERS.items(),
     }
     return environment
 

@@ -14,11 +14,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 from gemmrepro.registry import chips
-from gemmrepro.registry.families import family_names, kernels
 
+NAME = "[a-z0-9]+(-[a-z0-9]+)*"
 ARTICLE, NUMBERS, MAP, CLAIMS = FILES = ("article.yaml", "numbers.csv", "map.yaml", "claims.yaml")
 
 
@@ -31,6 +33,7 @@ class Article:
         hardware: the name of its chip in chips.yaml, by each name in the column `hardware`; None for what is no GPU.
         toolkits: its claims are judged on the first that has measurements.
         regime: how it measured; None where it does not say.
+        derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.derived`).
     """
 
     name: str
@@ -49,6 +52,7 @@ class Article:
     toolkits: Sequence[str]
     cache: str
     regime: str | None = None
+    derive: Sequence[str] = ()
 
 
 def folder(name: str) -> Path:
@@ -71,7 +75,7 @@ def article_names() -> tuple[str, ...]:
     for path in sorted(paths.ARTICLES_DIR.glob("[!.]*")):
         if not path.is_dir():
             raise UserError(f"{path}: nothing reads it; articles/ holds a folder per article. Move or remove it.")
-        if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", path.name):
+        if not re.fullmatch(NAME, path.name):
             raise UserError(f"{path}: an article's name has small letters, digits and hyphens; rename the folder.")
         found = {each.name for each in path.glob("[!.]*")}
         if strange := sorted(found - set(FILES)):
@@ -95,10 +99,13 @@ def _read(path: Path) -> Article:
     entry = schemas.read_yaml(path, "article.schema.yaml")
     for hardware, chip in entry["hardware"].items():
         if chip is not None and chip not in chips.chips():
-            raise UserError(f"{path}, key 'hardware.{hardware}': {chips.FILE} has no chip '{chip}'; add it there.")
+            where = schemas.place(path, "hardware", hardware)
+            raise UserError(f"{where}: {chips.FILE} has no chip '{chip}'; add it there.")
     source = entry.get("source")
     if source is not None and (source == path.parent.name or not folder(source).is_dir()):
-        raise UserError(f"{path}, key 'source': there is no other article '{source}' in articles/.")
+        raise UserError(
+            f"{schemas.place(path, 'source')}: there is no other article '{source}'; name one in articles/."
+        )
     return Article(name=path.parent.name, **entry)
 
 
@@ -109,26 +116,39 @@ def chip_of(name: str, hardware: str) -> chips.Chip | None:
 
 
 def expanded(entries: Sequence[Any]) -> list[Any]:
-    """Claims with a table's entry, one with `each`, as one claim per combination of its values.
+    """Claims with a table's entry, one with `each`, as one claim per case.
 
-    ``{n}`` anywhere in such an entry stands for the value of n; a string that is nothing else becomes the value itself.
+    `each` lists the cases, mappings of the same names to values, or gives a list of values by name, of which every
+    combination is a case. ``{n}`` anywhere in such an entry stands for the value of n; a string that is nothing else
+    becomes the value itself.
 
     Raises:
-        UserError: `each` names no list of values, or its id does not tell its claims apart.
+        UserError: `each` names no values, or its id does not tell its claims apart.
     """
     found: list[Any] = []
     for entry in entries:
         if not isinstance(entry, dict) or "each" not in entry:
             found.append(entry)
             continue
-        each, name = entry["each"], entry.get("id")
-        lists = list(each.values()) if isinstance(each, dict) else []
-        listed = lists and all(isinstance(values, list) and values for values in lists)
-        if not listed or not all(f"{{{key}}}" in str(name) for key in each):
-            raise UserError(f"claim '{name}', key 'each': give lists of values by name, and use each name in the id.")
-        rest = {key: value for key, value in entry.items() if key != "each"}
-        found += [_filled(rest, dict(zip(each, values, strict=True))) for values in product(*each.values())]
+        cases, name = _cases(entry["each"]), entry.get("id")
+        claims = [_filled({key: value for key, value in entry.items() if key != "each"}, case) for case in cases]
+        if not claims or len({str(claim.get("id")) for claim in claims}) < len(claims):
+            raise UserError(
+                f"claim '{name}', key 'each': give lists of values by name, or a list of cases, and use what tells "
+                "them apart in the id."
+            )
+        found += claims
     return found
+
+
+def _cases(each: Any) -> list[Mapping[str, Any]]:
+    """The values of every case by name; empty if `each` is not as it should be."""
+    if isinstance(each, list):
+        named = [set(case) if isinstance(case, dict) else set() for case in each]
+        return each if all(names and names == named[0] for names in named) else []
+    lists = list(each.values()) if isinstance(each, dict) else []
+    listed = bool(lists) and all(isinstance(values, list) and values for values in lists)
+    return [dict(zip(each, values, strict=True)) for values in product(*lists)] if listed else []
 
 
 def _filled(part: Any, values: Mapping[str, Any]) -> Any:
@@ -158,7 +178,7 @@ def programs(name: str) -> Mapping[str, Program]:
     """What stands for each system of an article that its map names; empty without a map.
 
     Raises:
-        UserError: map.yaml is wrong, names a kernel that no family has, or says two things of one kernel.
+        UserError: map.yaml is wrong, or says two things of one kernel.
     """
     path = folder(name) / MAP
     return _read_map(path) if path.is_file() else {}
@@ -170,14 +190,12 @@ def _read_map(path: Path) -> Mapping[str, Program]:
     found = {
         name: Program(tuple(each.get("kernels", ())), each["program"], each["why"]) for name, each in entries.items()
     }
-    known, said = {kernel.id for kernel in kernels()}, dict[str, str]()
+    said = dict[str, str]()
     for system, program in found.items():
         for each in program.kernels:
-            if each.split(".")[0] in family_names() and each not in known:
-                raise UserError(f"{path}, key 'systems.{system}': there is no kernel '{each}'; name one that there is.")
             if said.setdefault(each, program.relation) != program.relation:
                 raise UserError(
-                    f"{path}, key 'systems.{system}': {each} is called '{said[each]}' above; settle on one."
+                    f"{schemas.place(path, 'systems', system)}: {each} is called '{said[each]}' above; settle on one."
                 )
     return found
 
@@ -190,6 +208,45 @@ def whose(name: str, named: Collection[str]) -> str:
 
 
 def about(family: str) -> tuple[str, ...]:
-    """The articles with claims that are judged by a family, or its kernels, and those whose map names one."""
-    named = re.compile(rf"^ *- id: {family}\.|\bfamily: {family}$|\b(kernels?|over): \[?{family}\.\w", re.M)
-    return tuple(name for name in article_names() if any(named.search(path.read_text()) for path in files(name)))
+    """The articles with claims that are judged by a family, or name its kernels, and those whose map names one."""
+    return tuple(name for name in article_names() if family in _families(name))
+
+
+def _families(name: str) -> Collection[str]:
+    """The families that an article's map and claims name."""
+    named: list[Any] = [each for program in programs(name).values() for each in program.kernels]
+    for entry in declared(folder(name) / CLAIMS):
+        compute = entry.get("compute") or {}
+        named += [entry.get("id"), entry.get("family"), compute.get("kernel"), compute.get("over")]
+        named += compute.get("kernels") or ()
+    return {str(each).split(".")[0] for each in named}
+
+
+def declared(path: Path) -> list[Mapping[str, Any]]:
+    """The entries of a claims.yaml, a table's as one per case, whatever else is wrong with them; none without a file.
+
+    Raises:
+        UserError: it is not YAML, or a table names no cases.
+    """
+    document = document_of(path) if path.is_file() else None
+    listed = document.get("claims") if isinstance(document, dict) else None
+    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+
+
+def document_of(path: Path) -> Any:
+    """A claims.yaml with its tables as one entry per case. Raises UserError as `declared`."""
+    try:
+        document = _parsed(path.read_text())
+    except (yaml.YAMLError, RecursionError) as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    return document
+
+
+@cache
+def _parsed(text: str) -> Any:
+    document = schemas.parse_yaml(text)
+    if isinstance(document, dict) and isinstance(document.get("claims"), list):
+        return {**document, "claims": expanded(document["claims"])}
+    return document

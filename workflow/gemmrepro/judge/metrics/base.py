@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gemmrepro import registry
+from gemmrepro.core import schemas
 from gemmrepro.core.text import format_number
 from gemmrepro.judge.carrying import Carried, unit_factor
 from gemmrepro.judge.claim import Claim
@@ -119,9 +120,13 @@ class FigureMetric:
 
     word: str
     unit: str
-    rule: str
     way: ClassVar[str] = "measured"
     of_rows: ClassVar[bool] = False
+
+    @property
+    def rule(self) -> str:
+        """What it measures and when a claim with it holds, in a sentence or two."""
+        return str(schemas.load("claims.schema.yaml")["$defs"]["metrics"][self.word]["description"])
 
     def check(self, claim: Claim) -> list[Problem]:
         return unknown_kernels(claim)

@@ -1,25 +1,33 @@
-"""Claims that rest on an experiment: a statement about every point, or a published figure at one."""
+"""Claims that rest on an experiment: a statement about every point, or a published figure at one.
+
+A claim's ``compute`` names the experiment, the column `value`, the `kernel`, optionally a kernel `over` whose value it
+is divided by, the points `where` it is read, and the bounds: `above`, `least`, `most`. In the columns of `over_where`
+the divisor's row has the values given there instead of the point's.
+
+A claim on many published rows gives the columns `by` which each of them picks its point, `n` for one; ``{d}`` in
+`kernel` stands for the row's d. Each value is then compared with its own row, `near` it (relative) or within a
+`factor`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import math
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import pandas as pd
 
 from gemmrepro import experiments
-from gemmrepro.core.text import format_number
+from gemmrepro.core.names import LIBRARY
+from gemmrepro.core.text import filled_in, format_number
 from gemmrepro.errors import UserError
-from gemmrepro.experiments.results import Results
+from gemmrepro.experiments.results import Results, row_key
 from gemmrepro.judge.carrying import unit_factor
 from gemmrepro.judge.claim import Claim
-from gemmrepro.judge.evidence import Evidence, NotMeasured
-from gemmrepro.judge.experiments import (
-    PointValue,
-    combinations,
-    describe,
-    may_be_within_bounds,
-    point_values,
-    within_bounds,
-)
+from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import (
     Exhibit,
     FigureMetric,
@@ -33,6 +41,240 @@ from gemmrepro.judge.metrics.base import (
     unknown_kernels,
 )
 from gemmrepro.judge.rules import NOT_TESTABLE, UNDECIDED, Verdict, difference, of_many
+from gemmrepro.judge.wording import sentence, title
+from gemmrepro.measure.rows import is_current
+
+
+@dataclass(frozen=True)
+class PointValue(Value):
+    """The value at one point of an experiment; infinite where a quotient's divisor is zero.
+
+    `point` names it by its cells, ``n 4096, d 9``; `published` is the article's value, in the column's unit, and
+    `expected` that value carried over to the GPU at hand, where it is.
+    """
+
+    point: str = ""
+    published: float | None = None
+    expected: float | None = None
+
+    @property
+    def number(self) -> str:
+        """The value as text, without interval and unit."""
+        return format_number(self.value) if math.isfinite(self.value) else "infinite (the divisor is 0)"
+
+
+@dataclass(frozen=True)
+class _Point:
+    """Where a value is read: the cells that pick the row, the kernel, and the published row that gave the point."""
+
+    cells: Mapping[str, Any]
+    kernel: str
+    published: Mapping[str, Any] | None = None
+
+
+def combinations(where: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every combination of the values that `where` gives its columns; a list contributes each of its values."""
+    lists = [values if isinstance(values, list) else [values] for values in where.values()]
+    return [dict(zip(where, values, strict=True)) for values in product(*lists)]
+
+
+def point_values(results: Results, claim: Claim, toolkit: str) -> tuple[list[PointValue], int]:
+    """The claim's value at each of its points.
+
+    Returns:
+        (values, number of points left out because both sides of the quotient are zero there).
+
+    Raises:
+        NotMeasured: a point has no row that may support a claim.
+    """
+    values = [_value_at(results, claim, toolkit, point) for point in _points(claim)]
+    measured = [value for value in values if value is not None]
+    return measured, len(values) - len(measured)
+
+
+def _points(claim: Claim) -> Iterator[_Point]:
+    compute = claim.compute
+    if "by" not in compute:
+        yield from (_Point(cells, compute["kernel"]) for cells in combinations(compute.get("where") or {}))
+        return
+    for row in claim.published:
+        cells = {**(compute.get("where") or {}), **{column: row[column] for column in compute["by"]}}
+        yield _Point(cells, filled_in(compute["kernel"], {"d": row["d"]}), row)
+
+
+def _value_at(results: Results, claim: Claim, toolkit: str, point: _Point) -> PointValue | None:
+    """The value at one point; None where both sides of the quotient are zero. Raises NotMeasured."""
+    compute, column = claim.compute, results.experiment.column(claim.compute["value"])
+    value, low, high, row = _cell(results, compute["value"], point.kernel, toolkit, point.cells)
+    keys = [row_key(claim.family, results.experiment.name, row, *point.cells)]
+    if "over" in compute:
+        over_cells = {**point.cells, **(compute.get("over_where") or {})}
+        over, over_low, over_high, over_row = _cell(results, compute["value"], compute["over"], toolkit, over_cells)
+        keys.append(row_key(claim.family, results.experiment.name, over_row, *over_cells))
+        if value == 0 and over == 0:
+            return None
+        value, low, high = _divide(value, over), _divide(low, over_high), _divide(high, over_low)
+    name = _name(point, compute["kernel"])
+    label = ", ".join(filter(None, (name, toolkit if results.toolkit else None)))
+    unit, published = _unit(claim, column.unit), _published(point, column.unit)
+    return PointValue(label, value, low, high, unit, tuple(keys), point=name, published=published)
+
+
+def _divide(dividend: float, divisor: float) -> float:
+    return dividend / divisor if divisor else math.inf
+
+
+def _unit(claim: Claim, of_column: str) -> str:
+    if "over" in claim.compute:
+        return "ratio"
+    return of_column if claim.tolerance is None else of_column or "ratio"
+
+
+def _published(point: _Point, unit: str) -> float | None:
+    row = point.published
+    return None if row is None else float(row["value"]) * unit_factor(str(row["unit"]), unit)
+
+
+def _name(point: _Point, kernel: str) -> str:
+    """A point by its cells; the operands' distribution, in the column `law`, needs no heading."""
+    cells = [str(value) if column == "law" else f"{column} {value}" for column, value in point.cells.items()]
+    if point.published is not None and point.kernel != kernel:
+        cells.append(f"d {point.published['d']}")
+    return ", ".join(cells)
+
+
+def _cell(
+    results: Results, column_name: str, kernel: str, toolkit: str, cells: Mapping[str, Any]
+) -> tuple[float, float, float, pd.Series]:
+    """One kernel's value at one point, the ends of its interval, and its row. Raises NotMeasured."""
+    place = ", ".join(f"{column} {value}" for column, value in cells.items())
+    what = f"{kernel} in the experiment {results.experiment.name}" + (f" at {place}" if place else "")
+    rows = results.of(kernel, toolkit, **cells)
+    if rows.empty:
+        raise NotMeasured(_why_absent(results, kernel, toolkit, what))
+    current = rows[is_current(rows)]
+    if current.empty:
+        raise NotMeasured(f"the only row of {what} is stale: it was taken from another build or another declaration")
+    if len(current) > 1:
+        raise NotMeasured(f"{len(current)} rows are of {what}; the claim must name more columns")
+    row = current.iloc[0]
+    if pd.isna(row[column_name]):
+        raise NotMeasured(f"the row of {what} has no {column_name}")
+    value = float(row[column_name])
+    column = results.experiment.column(column_name)
+    low, high = (value if not end or pd.isna(row[end]) else float(row[end]) for end in (column.low, column.high))
+    return value, low, high, row
+
+
+def _why_absent(results: Results, kernel: str, toolkit: str, what: str) -> str:
+    for skipped in results.run.get("skipped") or ():
+        if skipped["kernel"] == kernel and skipped["toolkit"] in (toolkit, LIBRARY):
+            return f"{kernel} was left out of the experiment {results.experiment.name}: {skipped['reason']}"
+    return f"there is no row of {what}, by {toolkit}" if len(results.rows) else "the experiment was not run"
+
+
+def within_bounds(value: PointValue, compute: Mapping[str, Any]) -> bool:
+    """Whether the value, with its whole interval, lies within the claim's bounds, or near its published one."""
+    above, least, most = _bounds(value, compute)
+    return bool(value.ci_low > above and value.ci_low >= least and value.ci_high <= most)
+
+
+def may_be_within_bounds(value: PointValue, compute: Mapping[str, Any]) -> bool:
+    """Whether some value of the interval lies there."""
+    above, least, most = _bounds(value, compute)
+    return bool(value.ci_high > above and value.ci_high >= least and value.ci_low <= most)
+
+
+def _bounds(value: PointValue, compute: Mapping[str, Any]) -> tuple[float, float, float]:
+    """(what the value must be above, its least, its most), infinite where the claim sets no bound."""
+    wanted = value.published if value.expected is None else value.expected
+    if wanted is not None and ("near" in compute or "factor" in compute):
+        share = compute.get("near", 0.0)
+        factor = compute.get("factor", 1.0)
+        least, most = sorted((wanted * (1 - share) / factor, wanted * (1 + share) * factor))
+        return -math.inf, least, most
+    return compute.get("above", -math.inf), compute.get("least", -math.inf), compute.get("most", math.inf)
+
+
+def bounds_text(compute: Mapping[str, Any], beside: str = "published") -> str:
+    """The claim's bounds in words; '' where it has none.
+
+    Args:
+        beside: ``published``, or ``expected`` where published values carry over by rates.
+    """
+    if "near" in compute:
+        return f"within {100 * compute['near']:g} % of the {beside} value" if compute["near"] else f"as {beside}"
+    if "factor" in compute:
+        return f"within a factor of {compute['factor']:g} of the {beside} value"
+    if "least" in compute and compute["least"] == compute.get("most"):
+        return f"exactly {compute['least']:g}"
+    words = {"above": "above", "least": "at least", "most": "at most"}
+    return " and ".join(f"{word} {compute[key]:g}" for key, word in words.items() if key in compute)
+
+
+def describe(values: Sequence[PointValue], exact: int, compute: Mapping[str, Any], meaning: str, machine: str) -> str:
+    """The values in relation to the bounds, as a sentence without its full stop.
+
+    Args:
+        meaning: of the column. ``1: it was refused; 0: not`` is answered by yes or no.
+        machine: what it was measured on.
+    """
+    flag = re.match(r"1: ([^;]*)", meaning)
+    subject = sentence(flag[1] if flag else meaning)
+    kernel = title(compute["kernel"]) if "{" not in compute["kernel"] else "each number of slices"
+    if "by" in compute:
+        return f"{subject}, for {kernel} on {machine}:{_each_with_published(values, compute)}"
+    if len(values) > 1:
+        text = f"{subject}{_divisor(compute)}, for {kernel} on {machine}: {_range_of(values, compute)}"
+    else:
+        (value,) = values
+        number = ("no", "yes")[int(value.value)] if flag and value.value in (0, 1) else _amount(value, compute)
+        at = f" ({value.point})" if value.point else ""
+        wanted = "" if flag else f"; the rule wants {bounds_text(compute)}"
+        text = f"{subject}: {number}{_divisor(compute)} for {kernel}{at} on {machine}{wanted}"
+    return text + (f"; at {exact} more neither errs at all" if exact else "")
+
+
+def _amount(value: PointValue, compute: Mapping[str, Any]) -> str:
+    """A value with its interval and unit, or as a factor where it is divided."""
+    text = value.text() if math.isfinite(value.value) else value.number
+    return text + (f" {compute['unit']}" if "unit" in compute else "")
+
+
+def _divisor(compute: Mapping[str, Any]) -> str:
+    if "over" not in compute:
+        return ""
+    elsewhere = ", ".join(f"{key} {value}" for key, value in (compute.get("over_where") or {}).items())
+    return f" times that of {title(compute['over'])}" + (f" ({elsewhere})" if elsewhere else "")
+
+
+def _each_with_published(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:
+    """Every value with the published one of its point."""
+    pairs = "; ".join(f"{value.number} ({_beside(value)}) at {value.point}" for value in values)
+    beside = "published" if all(value.expected is None for value in values) else "expected"
+    bounds, good = bounds_text(compute, beside), sum(within_bounds(value, compute) for value in values)
+    return f" {bounds} at {good} of {len(values)} points: {pairs}" if bounds else f" {pairs}"
+
+
+def _beside(value: PointValue) -> str:
+    """What stands beside the value at its point: the published one, and what is expected here where that differs."""
+    printed = f"published {format_number(value.published or 0.0)}"
+    return printed if value.expected is None else f"{printed}, expected here {format_number(value.expected)}"
+
+
+def _range_of(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:
+    """At how many points the bounds hold, the smallest and the largest value, and the first that miss them."""
+    least, most = (pick(values, key=lambda value: value.value) for pick in (min, max))
+    bad = [value for value in values if not within_bounds(value, compute)]
+    where = f"{len(values) - len(bad)} of" if bad else "all"
+    text = (
+        f"{bounds_text(compute)} at {where} {len(values)} points"
+        f", from {least.number} ({least.point}) to {most.number} ({most.point})"
+    )
+    if bad:
+        named = ", ".join(f"{value.point}: {value.number}" for value in bad[:4])
+        text += f"; not so at {named}" + (f" and {len(bad) - 4} more" if len(bad) > 4 else "")
+    return text
 
 
 @dataclass(frozen=True)
@@ -112,7 +354,7 @@ class ExperimentColumn(FigureMetric):
         """The figure; of many points, the one that contradicts the claim most."""
         compute = claim.compute
         from_above = "most" in compute and not {"above", "least"} & set(compute)
-        worst = (max if from_above else min)(_points(readings), key=lambda value: value.value)
+        worst = (max if from_above else min)(_read_points(readings), key=lambda value: value.value)
         shown = readings.judged.value if claim.tolerance is not None else worst
         return [Exhibit(shown, experiment=compute["experiment"])]
 
@@ -138,7 +380,7 @@ def _results(claim: Claim, evidence: Evidence) -> Results:
 
 def _expected_points(claim: Claim, readings: Readings) -> list[PointValue]:
     """The values, with what is expected at each point where published values carry over by rates."""
-    values = _points(readings)
+    values = _read_points(readings)
     if readings.carried is None:
         return values
     factor = readings.carried.factor(str(claim.published[0]["unit"]))
@@ -166,5 +408,5 @@ def _carried(claim: Claim, readings: Readings) -> str:
     return f"Of the first point: {sentence}"
 
 
-def _points(readings: Readings) -> list[PointValue]:
+def _read_points(readings: Readings) -> list[PointValue]:
     return [value for value in readings.judged.values if isinstance(value, PointValue)]

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pandas as pd
 
 from gemmrepro import registry
-from gemmrepro.core.text import format_number
+from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
 from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim
@@ -29,23 +29,14 @@ from gemmrepro.operations import operation
 from gemmrepro.registry.ladders import is_tuned, twins
 
 _RATE_UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
-_UNIT_FACTORS = {
-    ("TFLOP/s", "GFLOP/s"): 1e3,
-    ("GFLOP/s", "TFLOP/s"): 1e-3,
-    ("GB/s", "TB/s"): 1e-3,
-    ("TB/s", "GB/s"): 1e3,
-}
-_PER_MICROSECOND = {"s": 1e-6, "ms": 1e-3, "us": 1.0}
 
 
-def convert_rate(unit: str, to: str) -> float:
-    """The factor from `unit` to the unit `to`, both of rates. Raises UserError if they measure different quantities."""
-    if unit == to:
-        return 1.0
-    try:
-        return _UNIT_FACTORS[unit, to]
-    except KeyError:
-        raise UserError(f"claims.yaml: a value in {unit} cannot be compared with a published value in {to}.") from None
+def factor(unit: str, to: str) -> float:
+    """The factor from `unit` to the unit `to`. Raises UserError if they measure different quantities."""
+    found = convert(1.0, unit, to)
+    if found is None:
+        raise UserError(f"claims.yaml: a value in {unit} cannot be compared with a published value in {to}.")
+    return found
 
 
 def require(row: pd.Series, *columns: str) -> None:
@@ -108,7 +99,7 @@ class Throughput(TunableMetric):
 def rate(row: pd.Series, column: str, unit: str, label: str) -> Value:
     """`column` of a row (``tflops`` or ``gbps``) in `unit`; its interval follows from that of the median time."""
     require(row, column, "median_us", "ci_low_us", "ci_high_us")
-    value = row[column] * convert_rate(_RATE_UNITS[column], unit)
+    value = row[column] * factor(_RATE_UNITS[column], unit)
     work = value * row["median_us"]
     return Value(label, value, work / row["ci_high_us"], work / row["ci_low_us"], unit, (row_key(row),))
 
@@ -119,7 +110,7 @@ class Duration(KernelMetric):
 
     def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
         require(row, "median_us", "ci_low_us", "ci_high_us")
-        scale = _PER_MICROSECOND[unit]
+        scale = factor("us", unit)
         median, low, high = (scale * row[column] for column in ("median_us", "ci_low_us", "ci_high_us"))
         return Value(label, median, low, high, unit, (row_key(row),))
 
@@ -130,7 +121,7 @@ class BaselineThroughput(KernelMetric):
 
     def of_row(self, row: pd.Series, unit: str, label: str) -> Value:
         require(row, "tflops", "median_us", "baseline_median_us")
-        value = row["tflops"] * row["median_us"] / row["baseline_median_us"] * convert_rate("TFLOP/s", unit)
+        value = row["tflops"] * row["median_us"] / row["baseline_median_us"] * factor("TFLOP/s", unit)
         return Value(f"baseline of {label}", value, value, value, unit, (row_key(row),))
 
 

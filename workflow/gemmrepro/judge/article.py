@@ -1,0 +1,160 @@
+"""The command ``python -m gemmrepro article``: makes, checks and judges the folder of an article.
+
+    python -m gemmrepro article new NAME        a folder to fill in
+    python -m gemmrepro article check [NAME]    what is wrong or missing in it, a line each; by default in all
+    python -m gemmrepro article judge [NAME]    verdicts and tallies, on a GPU's recordings, or of a verdicts.json
+
+`judge` fails if a statement that is marked as wrong on any GPU turned out to hold: then either the correction or the
+test is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+import yaml
+
+from gemmrepro.core import paths, schemas
+from gemmrepro.core.files import read_json
+from gemmrepro.errors import UserError
+from gemmrepro.judge import claims, judging
+from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.metrics import METRICS
+from gemmrepro.judge.published import published_rows
+from gemmrepro.judge.ways import tallies, unfounded
+from gemmrepro.measure.columns import REGIME_POINT
+from gemmrepro.measure.recording import SUMMARY
+from gemmrepro.measure.regimes import takes
+from gemmrepro.registry import articles
+
+_BUILD = paths.ROOT / "results/build"
+TEMPLATE = paths.ROOT / "workflow" / "templates" / "article"
+
+
+def main(options: Namespace) -> int:
+    """Run a subcommand. Returns the exit code: 1 if an article is incomplete."""
+    if options.schema:
+        print(yaml.safe_dump(claims.schema(), sort_keys=False, width=120, allow_unicode=True), end="")
+        return 0
+    if options.do == "new":
+        if not options.names:
+            raise UserError("name the article: python -m gemmrepro article new NAME.")
+        return max(_new(name) for name in options.names)
+    names = [articles.article(name).name for name in options.names] or articles.article_names()
+    if options.do == "check":
+        return max(_check(name, options.text) for name in names)
+    if options.verdicts is None:
+        return _show(_judged(names, paths.RECORDINGS / options.gpu), names)
+    document = read_json(options.verdicts, "the verdicts", "make them with python -m gemmrepro verdicts")
+    if not isinstance(document, dict) or document.get("schema") != judging.SCHEMA:
+        raise UserError(f"{options.verdicts} was written by another version; judge again.")
+    return _show(document, names)
+
+
+def _new(name: str) -> int:
+    folder = articles.folder(name)
+    if not re.fullmatch(articles.NAME, name) or folder.exists():
+        why = "is there already" if folder.exists() else "has other than small letters, digits and hyphens"
+        raise UserError(f"{folder}: this name {why}; choose another.")
+    shutil.copytree(TEMPLATE, folder)
+    print(
+        f"{paths.shown(folder)}: fill in {', '.join(articles.FILES[:3])}, then python -m gemmrepro article check {name}"
+    )
+    return 0
+
+
+def _check(name: str, text: Path | None) -> int:
+    articles.article_names()  # raises for what nothing reads
+    try:
+        articles.article(name)
+        found = claims.load_file(articles.folder(name) / articles.CLAIMS, name)
+        problems = [*_unclaimed(name, found), *(_uncovered(name, text) if text else ())]
+    except UserError as error:
+        found, problems = [], [str(error)]
+    for problem in problems:
+        print(problem)
+    for system in (
+        [] if problems else [each for each, program in articles.programs(name).items() if not program.kernels]
+    ):
+        print(f"  nothing here stands for '{system}', so its rates are not judged")
+    print(f"{name}: {len(found)} claims, {len(problems)} problems")
+    return 1 if problems else 0
+
+
+def _unclaimed(name: str, found: Sequence[Claim]) -> Iterator[str]:
+    """A line for each row that no claim refers to, and for each size that no sweep has."""
+    path = articles.folder(name)
+    lacking = {system for system, program in articles.programs(name).items() if not program.kernels}
+    for row in claims.uncovered(found, name):
+        if row["system"] not in lacking:
+            line = published_rows(name).index(row) + 2
+            named = f"'{row['system']}' ({row['metric']}, n {row['n']})"
+            yield f"{path / articles.NUMBERS}, line {line}: no claim is about {named}; write one, or map the system"
+    swept = schemas.parse_yaml((paths.ROOT / "config/config.yaml").read_text())["sweep"]["sizes"]
+    for claim in found:
+        size, own = claim.compute.get("n"), {each.split(".")[0] for each in claim.kernels}
+        if METRICS[claim.metric].of_rows and (unswept := [each for each in own if size not in swept.get(each, ())]):
+            yield (
+                f"{path / articles.NUMBERS}: no sweep of {unswept[0]} has the size {size} of {claim.id}; "
+                "add it to sweep.sizes of config/config.yaml, or write its claim with transfer none"
+            )
+
+
+def _uncovered(name: str, text: Path) -> Iterator[str]:
+    """A line for each number of a text that no row has; small integers are words as often as numbers."""
+    known = {float(row["value"]) for row in published_rows(name)} | {row["n"] for row in published_rows(name)}
+    for line, words in enumerate(text.read_text().splitlines(), 1):
+        for found in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.]*\w)", words):
+            value = float(found.replace(",", ""))
+            if value not in known and not (value < 10 and value.is_integer()):
+                yield f"{text}, line {line}: no row of {articles.NUMBERS} has the number {found}; enter it"
+
+
+def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
+    """What verdicts.json would hold of some articles on a GPU's recordings, whose rows are taken as they are."""
+    if not recorded.is_dir():
+        known = ", ".join(sorted(path.name for path in recorded.parent.iterdir()))
+        raise UserError(f"there are no recordings {recorded}; --gpu takes {known}.")
+    found = [claim for name in names for claim in claims.load_file(articles.folder(name) / articles.CLAIMS, name)]
+    with TemporaryDirectory() as folder:
+        of = _laid_out(recorded, Path(folder))
+        places = (recorded, of / "gates", _BUILD, None, lambda _: found, of / "experiments", of / "regimes")
+        return judging.judge_all(*places).as_json()
+
+
+def _show(document: Mapping[str, Any], names: Sequence[str]) -> int:
+    """Print a line for each verdict, and the tallies."""
+    entries = [entry for entry in document["claims"] if entry["article"] in names]
+    width = max((len(entry["id"]) for entry in entries), default=0)
+    for entry in entries:
+        printed, measured = (
+            ", ".join(f"{value['value']:.4g} {value['unit']}".removesuffix(" ratio") for value in values[:2])
+            for values in (entry["published"], [value for value in entry["measured"] if value["judged"]])
+        )
+        print(f"{entry['id']:<{width}}  {entry['verdict']:<19}  published {printed or '-'}; here {measured or '-'}")
+    print(f"\n{len(entries)} claims on {document['gpu'] or 'no GPU'}\n\n{tallies(entries)}")
+    holding = unfounded(entries)
+    for name in holding:
+        print(f"{name} is marked as wrong, yet its statement holds")
+    return 1 if holding else 0
+
+
+def _laid_out(recorded: Path, folder: Path) -> Path:
+    """A GPU's experiments and regimes as the judge reads them: of each point of the regimes the last take."""
+    for family in (path for path in recorded.iterdir() if path.is_dir()):
+        for kind in ("experiments", "regimes"):
+            (folder / kind).mkdir(exist_ok=True)
+        (folder / "experiments" / family.name).symlink_to((family / "experiments").resolve())
+        tables = [pd.read_csv(take / SUMMARY, dtype=str) for take in takes(recorded, family.name)]
+        if tables:
+            (folder / "regimes" / family.name).mkdir()
+            last = pd.concat(tables).drop_duplicates(list(REGIME_POINT), keep="last")
+            last.to_csv(folder / "regimes" / family.name / SUMMARY, index=False)
+    return folder
