@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,9 +44,6 @@ from gemmrepro.gpu.device import slug  # noqa: E402
 from gemmrepro.host.places import find_gpus  # noqa: E402
 from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers, write_manifest  # noqa: E402
 from gemmrepro.operations import Shape  # noqa: E402
-
-FIRST = ("ada.*", "memory.*")
-"""Kernels that no sanitizer has seen, which run before the others."""
 
 SUMMARY = re.compile(
     r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazards? displayed \((\d+) errors?, (\d+) warn"
@@ -104,7 +101,7 @@ def shapes_of(kernel: registry.Kernel) -> tuple[Shape, ...]:
 
 
 def subjects(build: Path, toolkits: Sequence[str], patterns: Sequence[str], capability: int) -> list[Subject]:
-    """The binaries in `build` with code for a GPU of `capability`, those of FIRST first."""
+    """The binaries in `build` with code for a GPU of `capability`."""
     found = []
     for kernel in registry.kernels():
         for toolkit in (name for name in kernel.platform.toolkits if name in toolkits):
@@ -115,8 +112,7 @@ def subjects(build: Path, toolkits: Sequence[str], patterns: Sequence[str], capa
             numbers = [int(arch.removeprefix("sm_").rstrip("af")) for arch in document["archs"]]
             if any(capability // 10 == number // 10 and number <= capability for number in numbers):
                 found.append(Subject(kernel, toolkit, document["build_key"], shapes_of(kernel)))
-    new = lambda one: not any(fnmatch.fnmatch(one.kernel.id, pattern) for pattern in FIRST)  # noqa: E731
-    return sorted(found, key=new)
+    return found
 
 
 def launch(targets: Sequence[str], build: Path) -> int:
@@ -214,10 +210,6 @@ class Campaign:
         print(f"{tool:9} {found['outcome']:11} {' '.join(one.kernel.id for one in chosen)}", flush=True)
 
 
-def batches(wanted: Sequence[Subject], size: int) -> Iterable[Sequence[Subject]]:
-    return (wanted[start : start + size] for start in range(0, len(wanted), size))
-
-
 def run(arguments: argparse.Namespace) -> int:
     """The campaign; 1 if anything was found."""
     if shutil.which("compute-sanitizer") is None:
@@ -231,7 +223,8 @@ def run(arguments: argparse.Namespace) -> int:
     campaign = Campaign(arguments.out, arguments.build.resolve(), start + arguments.seconds, gpus[0].name)
     known = subjects(arguments.build, arguments.toolkits, arguments.kernels, arguments.capability)
     jobs = []
-    for group in batches(known, arguments.batch):
+    for first in range(0, len(known), arguments.batch):
+        group = known[first : first + arguments.batch]
         for tool in arguments.tools:
             if chosen := [one for one in group if campaign.lacks(tool, one)]:
                 jobs.append((tool, chosen))

@@ -95,35 +95,36 @@ def _library() -> str:
     return "cupy"
 
 
-def empty(like: Any, rows: int, columns: int, kind: Kind = DOUBLES) -> Any:
-    """An array [rows, columns] of the library of `like`, on its GPU; of CuPy or PyTorch for any other library's.
+def empty(like: Any, a: Matrix, b: Matrix, kind: Kind = DOUBLES) -> Any:
+    """An array for A B, of the library of `like` and on the GPU of A and B; of CuPy or PyTorch for other libraries.
 
     Raises:
         UserError: the GPU has too little memory left; how to free some.
     """
+    device, library = max(a.device, b.device), library_of(like)
     try:
-        return _empty(like, rows, columns, kind)
+        return _empty(like, (a.rows, b.columns), kind, device)
     except Exception as error:
         if "OutOfMemory" not in type(error).__name__:
             raise
-    size, library = kind.bytes * rows * columns, library_of(like)
-    raise _lack(f"C takes {size / 2**30:.1f} GiB", "the GPU", library if library in ("torch", "cupy") else _library())
+    size = kind.bytes * a.rows * b.columns
+    raise _lack(f"C takes {size / 2**30:.1f} GiB", device, library if library in ("torch", "cupy") else _library())
 
 
-def _empty(like: Any, rows: int, columns: int, kind: Kind) -> Any:
-    if library_of(like) == "torch":
-        return like.new_empty((rows, columns))
-    if _library() == "torch":
+def _empty(like: Any, shape: tuple[int, int], kind: Kind, device: int) -> Any:
+    library = library_of(like)
+    if library == "torch":
+        return like.new_empty(shape)
+    if library != "cupy" and _library() == "torch":
         import torch
 
-        return torch.empty((rows, columns), dtype=getattr(torch, kind.element), device="cuda")
+        return torch.empty(shape, dtype=getattr(torch, kind.element), device=f"cuda:{max(device, 0)}")
     import cupy
 
-    device = getattr(getattr(like, "device", None), "id", None)
-    if device is None or device == cupy.cuda.runtime.getDevice():
-        return cupy.empty((rows, columns), kind.code)
+    if device < 0 or device == cupy.cuda.runtime.getDevice():
+        return cupy.empty(shape, kind.code)
     with cupy.cuda.Device(device):
-        return cupy.empty((rows, columns), kind.code)
+        return cupy.empty(shape, kind.code)
 
 
 def common_stream(a: Any, b: Any, c: Any) -> int:
@@ -175,11 +176,11 @@ def allocated(like: Any, size: int, device: int, need: str) -> tuple[int, Any]:
     except Exception as error:
         if "OutOfMemory" not in type(error).__name__:
             raise
-    raise _lack(need.format(f"{size / 2**30:.1f}"), f"GPU {device}", library, ", or pass workspace= with fewer bytes")
+    raise _lack(need.format(f"{size / 2**30:.1f}"), device, library, ", or pass workspace= with fewer bytes")
 
 
-def _lack(need: str, gpu: str, library: str, otherwise: str = "") -> UserError:
-    return UserError(f"{need}, which {gpu} does not have left; free arrays{_other_pool(library)}{otherwise}.")
+def _lack(need: str, device: int, library: str, otherwise: str = "") -> UserError:
+    return UserError(f"{need}, which GPU {device} does not have left; free arrays{_other_pool(library)}{otherwise}.")
 
 
 def _other_pool(library: str) -> str:

@@ -199,7 +199,7 @@ def dgemm(
         usable(table()["dgemm"], binary)
     k = left.columns
     loosened = loosening(accuracy, k) if k else 0
-    out = c if c is not None else empty(a, left.rows, right.columns)
+    out = c if c is not None else empty(a, left, right)
     into = target(c, left, right) if c is not None else fresh(out, left, right)
     left, right, into = _by_rows(left, right, into, prepared)
     plan = Plan(0, 0, 0)

@@ -149,7 +149,7 @@ def sgemm(
     scalars = real_scalar(alpha, "alpha", SINGLES), real_scalar(beta, "beta", SINGLES)
     if c is None and scalars[1] != 0.0:
         raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
-    out = c if c is not None else empty(a, left.rows, right.columns, SINGLES)
+    out = c if c is not None else empty(a, left, right, SINGLES)
     into = target(c, left, right, SINGLES) if c is not None else fresh(out, left, right, SINGLES)
     if into.by_columns:  # C^T = B^T A^T
         left, right, into = right.transposed, left.transposed, into.transposed

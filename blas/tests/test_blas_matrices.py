@@ -132,7 +132,7 @@ def test_tensors_and_those_of_a_subclass_are_pytorchs(gpu: Gpu, torch: ModuleTyp
     tensor = kind(np.zeros((6, 4)).T)
     found = matrix(tensor, "A")
     assert (found.by_columns, found.ld, found.device, library_of(tensor)) == (True, 4, 3, "torch")
-    assert calls.stream_of(tensor) == 11 and type(calls.empty(tensor, 2, 3)) is kind
+    assert calls.stream_of(tensor) == 11 and type(calls.empty(tensor, found, found.transposed)) is kind
 
 
 @pytest.mark.parametrize(

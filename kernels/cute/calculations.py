@@ -78,6 +78,20 @@ def shared_of_blocks(given: Inputs) -> Calculated:
     return Calculated(first / second, f"{first} and {second} bytes")
 
 
+def lines_over_least(given: Inputs) -> Calculated:
+    """Lines of 128 bytes of shared memory that a launch moved, over the fewest that its tiles of A and B take.
+
+    By the counter of wavefronts: a copy of 16 bytes into shared memory that meets a conflict is in it, and is in none
+    of the counters of conflicts. A tile is written once; each of 2 x 2 warps reads its half of A's and of B's.
+    """
+    kernel, n = given.kernels[0], given.n or 0
+    bm, bn, bk = (kernel.params[axis] for axis in ("bm", "bn", "bk"))
+    written, read = 2 * (bm + bn) * bk // 128, 2 * 2 * (bm + bn) * bk // 128
+    least = n // bm * (n // bn) * (n // bk) * (written + read)
+    lines = given.counter("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum")
+    return Calculated(lines / least, f"{lines:,.0f} lines, at least {least:,}")
+
+
 def lines_of_code(given: Inputs) -> Calculated:
     """Lines of code of the first of `options.sources` over those of the second, without comments and docstrings."""
     first, second = (_lines_of(KERNELS_DIR / "cute" / str(name)) for name in given.options["sources"])

@@ -16,7 +16,7 @@ STEPS = {
 }
 PYTHON = {
     "DSL": ("three stages, Python DSL", "cute.dsl_article"),
-    "NVIDIA example": ("design of NVIDIA's example", "cute.dsl_nvidia_design"),
+    "NVIDIA example": ("NVIDIA's example", "cute.dsl_nvidia_example"),
 }
 
 COPIES = {

@@ -55,8 +55,9 @@ def copied_as_printed(given: Inputs) -> Calculated:
 
 
 def instructions_of_the_cast(given: Inputs) -> Calculated:
-    """Instructions that the second kernel's machine code has and the first one's has not, or the other way round."""
+    """Instructions that the second kernel's machine code has more of than the first one's."""
     plain, cast = (code.instructions for code in given.codes)
-    names = set(plain) | set(cast)
-    differ = sum(abs(plain.get(name, 0) - cast.get(name, 0)) for name in names)
-    return Calculated(differ, f"{given.codes[0].instruction_total} instructions each, {differ} of them different")
+    more = {name: count - plain.get(name, 0) for name, count in cast.items() if count > plain.get(name, 0)}
+    converting = sum(count for name, count in more.items() if name.startswith(("I2F", "F2I", "MUFU")))
+    first, second = (code.instruction_total for code in given.codes)
+    return Calculated(sum(more.values()), f"{second} instructions for {first}; {converting} convert or divide")

@@ -20,14 +20,8 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import run_key
 
 GPU = {
-    "name": "Synthetic GPU",
-    "compute_capability": "9.0",
-    "sm_count": 100,
-    "l2_bytes": 50_000_000,
-    "memory_bytes": 100_000_000_000,
-    "driver": "1",
-    "clock_max_mhz": 1980,
-    "memory_clock_mhz": None,
+    **{"name": "Synthetic GPU", "compute_capability": "9.0", "sm_count": 100, "l2_bytes": 50_000_000},
+    **{"memory_bytes": 100_000_000_000, "driver": "1", "clock_max_mhz": 1980, "memory_clock_mhz": None},
     "power_cap_w": 700,
 }
 RUN_JSON: dict[str, Any] = {

@@ -43,7 +43,7 @@ def test_every_machine_code_that_a_claim_names_is_compiled():
             assert arch in {f"sm_{made}" for made in compiled_for(kernel, toolkit, plan)}, kernel
 
 
-CAPABILITIES = (70, 80, 86, 88, 90, 100, 110, 121, 130)
+CAPABILITIES = (70, 86, 88, 90, 100, 121, 130)
 """Of GPUs that the toolkits know, of some that only one does, and of one that none does."""
 
 

@@ -116,21 +116,31 @@ def test_ptx_is_assembled_for_every_architecture_and_kept_for_newer_ones(tmp_pat
 
 
 @pytest.mark.containers
-def test_a_kernel_of_the_dsl_builds_the_same_twice_and_names_no_path(default_run, tmp_path):
+@pytest.mark.parametrize(
+    ("kernel_id", "archs", "opcode", "least"),
+    [
+        (PORT.id, "80,90", "HMMA.16816.F32.BF16", 128),
+        ("cutile.k_major_fp8_e4m3", "89,90", "QGMMA.64x64x32.F32.E4M3.E4M3", 4),
+    ],
+)
+def test_a_kernel_in_python_builds_the_same_twice_and_names_no_path(
+    default_run, tmp_path, kernel_id, archs, opcode, least
+):
     made = []
     for folder in (tmp_path / "one", tmp_path / "two"):
         answer = in_cuda13(
             tmp_path,
-            *("python3", "-m", "gemmrepro", "build", "--kernels", f"{PORT.id}=80,90", "--toolkit", "cuda13"),
+            *("python3", "-m", "gemmrepro", "build", "--kernels", f"{kernel_id}={archs}", "--toolkit", "cuda13"),
             *("--threads", "2", "--out", str(folder)),
         )
         assert answer.returncode == 0, answer.stdout
         made.append({path.suffix: path.read_bytes() for path in folder.iterdir()})
     assert made[0] == made[1]
     assert str(ROOT).encode() not in made[0][".fatbin"] and b"/tmp" not in made[0][".fatbin"]
-    record = json.loads(made[0][".json"])
-    assert record["entry"] == "dsl_three_stages_0" and record["compiler"] == "cute_dsl"
-    assert record["packages"]["nvidia-cutlass-dsl"]
+    record, kernel = json.loads(made[0][".json"]), registry.kernel(kernel_id)
+    assert record["compiler"] == kernel.code.compiler and record["packages"]
+    for refusal in kernel.promises.refusals:
+        assert re.search(refusal.message, record["refused"]["sm_89"])
     for arch in record["archs"].values():
         assert arch["spill_store_bytes"] == arch["spill_load_bytes"] == 0
-        assert arch["instructions"]["HMMA.16816.F32.BF16"] >= 128 and "HMMA" in arch["hot_loop"]
+        assert arch["instructions"][opcode] >= least

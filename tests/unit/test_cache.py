@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support import ROOT
 
+from gemmrepro import registry
 from gemmrepro.build import cache
 from gemmrepro.build.cache import Cache
+from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.errors import UserError
 from gemmrepro.host import command_line
 from gemmrepro.host.containers import build_cache
@@ -130,3 +133,28 @@ def test_containers_see_a_cache_outside_the_checkout(tmp_path):
 def test_a_folder_that_cannot_be_is_refused_by_its_key(folder):
     with pytest.raises(UserError, match=r"build_cache\.folder: '.*' cannot be made \(.+\); name a folder"):
         build_cache({"folder": folder, "megabytes": 100}, {})
+
+
+TOOLKIT = Toolkit("cuda13", "13.4.92", frozenset({"80", "86", "90", "100"}))
+
+
+NAIVE = registry.kernel("ladder.naive")
+
+
+def test_the_key_of_a_build_holds_all_that_determines_it(monkeypatch, tmp_path):
+    def key(kernel=NAIVE, toolkit=TOOLKIT, archs=("90",)):
+        return cache.entry_key(kernel, toolkit, archs)
+
+    edited = tmp_path / "edited.cu"
+    edited.write_text(NAIVE.source_path.read_text() + "__device__ int edited;\n")
+    keys = [
+        key(),
+        key(archs=("80", "90")),
+        key(toolkit=replace(TOOLKIT, version="13.5.0")),
+        key(kernel=replace(NAIVE, source=str(edited))),
+        key(kernel=replace(NAIVE, code=replace(NAIVE.code, flags=("-G",)))),
+        key(kernel=registry.kernel("ladder.coalesced")),
+    ]
+    monkeypatch.setattr(cache, "code_of", lambda *compilers: "edited")
+    keys.append(key())
+    assert len(set(keys)) == len(keys)

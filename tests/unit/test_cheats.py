@@ -24,6 +24,7 @@ from gemmrepro.gpu import baselines
 from gemmrepro.gpu.cublas import Trials
 from gemmrepro.measure import plan, prepare, results, rounds, workspace
 from gemmrepro.operands import Operands
+from gemmrepro.operations import Shape
 
 NAIVE = registry.kernel("ladder.naive")
 WORK_US, SKIP_US, PAUSE_US = 1000.0, 5.0, 100.0
@@ -462,3 +463,18 @@ def test_a_finished_round_opens_no_timer_and_other_processes_are_said(gpu, tmp_p
     measured = [line for line in capsys.readouterr().out.splitlines() if "round 2" in line]
     assert len(measured) == 4 and all("9 samples" in line and "simulated" in line for line in measured)
     assert all(" ratio 1" in line for line in measured), "beside the library, whose own rows check the method"
+
+
+def test_a_library_that_sums_in_fp16_is_judged_by_the_bound_of_such_a_kernel(monkeypatch) -> None:
+    sketch, judged = registry.kernel("hopper.sketch"), []
+    sweep = SimpleNamespace(
+        kernels={sketch.id: sketch},
+        records=SimpleNamespace(check=lambda point: None, keep_check=lambda *_: None),
+        session=SimpleNamespace(trials=Trials()),
+    )
+    workspace = SimpleNamespace(check=lambda call, timer, kernel: judged.append(kernel) or prepare.Check(True))
+    monkeypatch.setattr(rounds.Rounds, "bind", lambda *_: None)
+    for name in (sketch.timing.baseline, "cublas.sgemm"):
+        point = rounds.library_point(name, sketch.problem, Shape.cube(256))
+        rounds.Rounds(sweep, print).ensure_checked(point, workspace, None)
+    assert baselines.baseline(sketch.timing.baseline).half_sums and judged == [sketch, None]

@@ -13,13 +13,14 @@ from recordings import GPU, Recorded, drawn, pair, reword, write
 from gemmrepro import __main__ as command
 from gemmrepro.errors import UserError
 from gemmrepro.measure.recording import SAMPLES
-from gemmrepro.recordings import compare
+from gemmrepro.recordings import compare, comparison
 from gemmrepro.recordings.comparison import (
     FASTER,
     SAME,
     SLOWER,
     UNCLEAR,
     Paired,
+    Prior,
     Rounds,
     Run,
     compared,
@@ -183,6 +184,20 @@ def test_a_ratio_that_the_kernels_own_cycles_contradict_is_the_baselines():
     assert {change.verdict for change in compared(side(before), side(slower), same_gpu=True)} == {UNCLEAR}
     longer = {name: Rounds([t + 0.2 for t in each.times], each.ratios) for name, each in slower.items()}
     assert {change.verdict for change in compared(side(before), side(longer), same_gpu=True)} == {SLOWER}
+
+
+def test_variances_of_many_rows_give_back_what_they_were_drawn_from():
+    """Variances from a scaled inverse chi-square distribution with 6 degrees of freedom around 4."""
+    rng = np.random.default_rng(5)
+    variances = 4.0 * 6 / rng.chisquare(6, 20000)
+    estimated = variances * rng.chisquare(4, 20000) / 4
+    prior = Prior.of(list(estimated), [4.0] * 20000)
+    assert prior.freedom == pytest.approx(6, rel=0.1) and prior.variance == pytest.approx(4, rel=0.05)
+    alike = Prior.of(list(9.0 * rng.chisquare(4, 4000) / 4), [4.0] * 4000)
+    assert alike.freedom > 60 and alike.variance == pytest.approx(9, rel=0.05)
+    assert Prior.of([1.0] * 3, [4.0] * 3) == Prior()
+    with pytest.raises(ValueError, match="so few rounds do not say how much they scatter"):
+        comparison.shift([1.0], [2.0], Prior())
 
 
 def drifting(rng, slope, rounds=3, level=0.0):

@@ -1,18 +1,18 @@
 """Kernels in cuTile: what the compiler is promised, what is read of its cubins, and when a refusal is right."""
 
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support import ROOT, in_cuda13
 
 from gemmrepro import registry
+from gemmrepro.build import compile as build
 from gemmrepro.build import cutile, cutile_export, sass
 from gemmrepro.build.key import build_key
 from gemmrepro.build.record import MachineCode, Usage
+from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core import dtypes
 from gemmrepro.errors import UserError
 from gemmrepro.gates import static
@@ -194,25 +194,6 @@ def test_a_source_that_does_not_run_is_told_in_its_own_words(tmp_path):
         cutile.compile_cubins(replace(PLAIN, source="gone.py"), ["90"], 1, tmp_path)
 
 
-@pytest.mark.containers
-def test_a_tile_kernel_builds_the_same_twice_and_names_no_path(default_run, tmp_path):
-    made = []
-    for folder in (tmp_path / "one", tmp_path / "two"):
-        answer = in_cuda13(
-            tmp_path,
-            *("python3", "-m", "gemmrepro", "build", "--kernels", f"{FP8.id}=89,90", "--toolkit", "cuda13"),
-            *("--threads", "2", "--out", str(folder)),
-        )
-        assert answer.returncode == 0, answer.stdout
-        made.append({path.suffix: path.read_bytes() for path in folder.iterdir()})
-    assert made[0] == made[1]
-    assert str(ROOT).encode() not in made[0][".fatbin"] and b"/tmp" not in made[0][".fatbin"]
-    record = json.loads(made[0][".json"])
-    assert record["compiler"] == "cutile" and set(record["packages"]) == set(VERSIONS)
-    assert re.search(FP8.promises.refusals[0].message, record["refused"]["sm_89"])
-    assert record["archs"]["sm_90"]["instructions"]["QGMMA.64x64x32.F32.E4M3.E4M3"] >= 4
-
-
 def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):
     from gemmrepro.tune import candidates
 
@@ -318,3 +299,39 @@ def test_planted_faults_are_seen(tmp_path, kernel, shape, right, wrong):
         assert "wait" in str(caught) or "begin" in str(caught) or isinstance(caught, IndexError)
     else:
         assert not (product == exact).all()
+
+
+@pytest.fixture
+def versions(monkeypatch) -> dict[str, str]:
+    """Versions that the compiler seems to have; it is not installed on the host."""
+    found = dict(VERSIONS)
+    monkeypatch.setattr(cutile.CuTile, "packages", lambda self, kernel: found)
+    return found
+
+
+def test_a_published_figure_is_that_of_the_kernels_own_type():
+    from gemmrepro.judge.published import published_rows
+    from gemmrepro.paper.family import published_of
+
+    rows = [row for row in published_rows() if row["article"] == "cutile" and row["n"] == 4096]
+    found = {
+        kernel.compute.dtype_in: published_of(kernel, rows)["throughput"]["value"]
+        for kernel in registry.kernels("cutile")
+        if kernel.story.published_system == "cuTile matmul"
+    }
+    assert found == {"fp16": 1235.696555, "tf32": 698.961883, "fp8_e5m2": 2769.415226, "fp64": 1.124713}
+    assert published_of(registry.kernel("cutile.matmul_bf16"), rows) == {}
+
+
+def test_a_candidate_of_several_entry_points_needs_the_most_of_each(monkeypatch, versions):
+    one = Usage(registers=128, stack_bytes=0, spill_store_bytes=0, spill_load_bytes=0, shared_bytes=9, threads=256)
+    other = replace(one, registers=90, spill_load_bytes=8, shared_bytes=12)
+    assert build.most([one, other]) == replace(one, spill_load_bytes=8, shared_bytes=12)
+    monkeypatch.setattr(cutile.CuTile, "compile", lambda self, *rest: str(rest[-1].write_bytes(b"x")))
+    monkeypatch.setattr(build, "Listings", lambda path: None)
+    uses = {"full_waves": {"sm_90": one}, "last_wave": {"sm_90": other}}
+    monkeypatch.setattr(cutile.CuTile, "usage", lambda self, entry, log, listings: uses[entry])
+    toolkit = Toolkit("cuda13", "13.4", frozenset({"90"}))
+    assert build.compile_one(PAIRS, toolkit, "90") == (b"xx", build.most([one, other]))
+    uses["last_wave"] = {}
+    assert build.compile_one(PAIRS, toolkit, "90") == (b"xx", None)

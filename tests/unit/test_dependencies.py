@@ -22,7 +22,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     files = {
         "__init__.py": "",
         "errors.py": "class UserError(Exception): ...",
-        "stage.py": "from gemmrepro.low import face\nfrom gemmrepro import middle\n"
+        "stage.py": "import gemmrepro.low.face as face\nfrom gemmrepro import middle\n"
         "def main():\n    return middle.work(face)",
         "middle.py": "from gemmrepro.low import helper\ndef work(x):\n    return helper(x)\n"
         "def unused():\n    return 1",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from gemmrepro.gates import epilogue
 from gemmrepro.gates.bounds import tensor_core_gamma
 from gemmrepro.gates.gate import Case
 from gemmrepro.gates.operations import allowed
+from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 
 FUSED, APART = registry.kernel("hopper.epilogue"), registry.kernel("hopper.epilogue_apart")
@@ -97,3 +99,19 @@ def test_the_bound_that_is_shown_is_the_largest_that_passes(kernel: registry.Ker
 
 
 # The records ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["row,row,row", "row,col,row", "col,row,row"])
+def test_the_reference_is_of_the_operands_as_the_layout_has_them(layout: str) -> None:
+    problem = replace(FUSED.problem, layout=layout)
+    case = Case(Shape(8, 16, 24), 0.125, 0.5, "normal", 1)
+    a, b, c, bias = epilogue.draw(case, problem)
+    stored = [np.ascontiguousarray(a.T) if problem.a_is_m_major else a]
+    stored += [np.ascontiguousarray(b.T) if problem.b_is_k_major else b, c, bias]
+    given = tuple(SimpleNamespace(get=values.reshape(-1).copy) for values in stored)
+    operands = Operands(problem, case.shape, given, None, case.alpha, case.beta)
+    found = epilogue.GemmEpilogue().reference(operands)
+    wide = [widen(values, problem.dtype_in) for values in (a, b, c, bias)]
+    right = epilogue.reference_of(wide, case.alpha, case.beta)
+    for name in ("z", "scale", "y"):
+        np.testing.assert_allclose(getattr(found, name), getattr(right, name), rtol=1e-12)

@@ -203,3 +203,11 @@ def test_a_duration_without_its_interval_supports_nothing():
     row = pd.Series({**place, "median_us": 2.0, "ci_low_us": 1.9, "ci_high_us": float("nan")})
     with pytest.raises(NotMeasured):
         METRICS["time"].of_row(row, "ms", "k")
+
+
+def test_a_share_in_words():
+    rate, one = Rate("fp32", 40.0, "TFLOP/s", "sheet"), shared()
+    assert carrying._share(10_000.0, "GFLOP/s", rate, one).startswith("0.250 of the 40.00 TFLOP/s of fp32")
+    assert carrying._share(80.0, "GB/s", rate, one).startswith("2.00 GB/s for each TFLOP/s of 40.00 TFLOP/s of fp32")
+    worked = shared(transfer={"kind": "share", "of": "fp32", "work": "2 * n"}, published=({"n": 10_000.0, "d": None},))
+    assert carrying._share(1.0, "ns", rate, worked).startswith("0.500 of the 40.00 TFLOP/s")

@@ -592,35 +592,3 @@ def test_a_published_figure_is_held_against_the_rows(brought, published, kind, s
     entry = judged(*brought, one)
     assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
     assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"tolerance": 0.1, "compute": {"above": 1}}, "may not stand"),
-        ({"tolerance": 0.1, "published": None}, "'published' is a required property"),
-        ({"compute": {"where": {"elements": [4096, 65536]}}, "tolerance": 0.1}, "compared at one point"),
-    ],
-)
-def test_a_claim_on_a_figure_that_makes_no_sense_is_refused(tmp_path, change, words):
-    entry = {
-        "id": "pytorch.x",
-        "where": "text",
-        "statement": "It is {value} times as fast.",
-        "published": [{"system": "GPU torch.jit.script", "metric": "speedup"}],
-        "compute": {
-            **{"metric": "experiment", "experiment": "gelu", "value": "gain", "kernel": "torch.jit.script"},
-            **{"where": {"elements": 4096}, **change.pop("compute", {})},
-        },
-        "transfer": {"kind": "ratio", "why": "A quotient."},
-        "tolerance": 0.1,
-        **change,
-    }
-    entry = {key: value for key, value in entry.items() if value is not None}
-    path = tmp_path / "claims.yaml"
-    path.write_text(json.dumps({"claims": [entry]}))
-    with pytest.raises(UserError, match=words):
-        claims.load_file(path, "gpu-notes")
-
-
-# Figures of dots

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.build.compile import build
 from gemmrepro.build.record import MachineCode
 from gemmrepro.errors import UserError
 from gemmrepro.gates import stage, static
@@ -228,36 +227,3 @@ def test_check_prints_a_line_a_kernel_and_exits_with_1_if_any_failed(record, tmp
     bad.write_text('{"kernel": "x"}')
     with pytest.raises(UserError, match=r"the gate .*bad.json is corrupt"):
         stage.check([bad])
-
-
-# Planted in the source, compiled for real.
-
-# Four floats stored one by one, which the compiler may not join.
-SINK = """__device__ void sink(float* to, float4 v) {
-    volatile float* p = to;
-    p[0] = v.x, p[1] = v.y, p[2] = v.z, p[3] = v.w;
-}
-"""
-WALK = "threadIdx.x / BN;\n    const int col = blockIdx.y * BN + threadIdx.x % BN;"
-SOURCE_PLANTS = {
-    "no barrier": ("ladder.smem", "__syncthreads();  // every reader is done with them", "", BARRIER),
-    "narrow stores": ("ladder.vectorized", "store4(out, {", "sink(out, {", r"STG\.E(\..*)?\.128(\..*)?"),
-    "spills": ("ladder.blocktile_2d", "THREADS, BLOCKS)", "THREADS, 4)", "spilled bytes"),
-    # What opcodes cannot show: level 2 with level 1's walk is as slow as level 1, and passes.
-    "uncoalesced": ("ladder.coalesced", WALK, WALK.replace("/", ":").replace("%", "/").replace(":", "%"), None),
-}
-
-
-@pytest.mark.containers
-@pytest.mark.parametrize("plant", SOURCE_PLANTS)
-def test_a_fault_planted_in_the_source_is_seen_in_the_machine_code(toolkit, tmp_path, plant):
-    kernel_id, text, replacement, check = SOURCE_PLANTS[plant]
-    kernel = registry.kernel(kernel_id)
-    source = kernel.source_path.read_text()
-    assert text in source
-    planted = tmp_path / "planted.cu"
-    planted.write_text(source.replace(text, replacement).replace('extern "C"', f'{SINK}extern "C"', 1))
-    record = build(replace(kernel, source=str(planted)), toolkit, ["80"]).record.to_json()
-    code = MachineCode(**record["archs"]["sm_80"])
-    found = {c.check for c in static.static_checks(kernel, "sm_80", code) if not c.passed}
-    assert (check in found) if check else not found

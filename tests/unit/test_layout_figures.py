@@ -42,18 +42,6 @@ def test_fragments_of_the_first_warp_are_those_of_the_ptx_manual(operand, rows, 
             assert cell.column == 2 * place + cell.value % 2 + 8 * (cell.value >> 2)
 
 
-@pytest.mark.parametrize("stages", [1, 3])
-def test_no_stage_is_used_twice_at_once_and_copies_begin_one_by_one(stages):
-    used = list(figures._uses(stages))
-    steps = [(use.stage, step) for use in used for step in range(use.begin, use.end)]
-    assert len(steps) == len(set(steps))
-    begins = [use.begin for use in used if use.copied]
-    assert len(begins) == len(set(begins))
-    for tile in range(figures.TILES):
-        copied, multiplied = (use for use in used if use.tile == tile)
-        assert copied.end == multiplied.begin and copied.end - copied.begin == max(1, stages - 1)
-
-
 def test_a_family_without_layouts_has_none(tmp_path):
     assert figures.read(tmp_path / "layouts.csv").empty
     (tmp_path / "layouts.csv").write_text("a,b\n1,2\n")

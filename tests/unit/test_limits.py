@@ -116,13 +116,6 @@ def test_what_has_changed_since_or_is_not_asked_for_is_said_so():
     assert "one model of GPU" not in said(of)
 
 
-@pytest.mark.parametrize(("timed", "by"), [("ladder.smem", " with cuda12"), ("ladder.naive", "")])
-def test_a_kernel_that_another_toolkit_timed_is_not_called_untimed(timed, by):
-    skipped = [{"kernel": "ladder.smem", "toolkit": "cuda12", "reason": "not compiled for sm_103"}]
-    (sentence,) = said(data({"ladder": {"kernel": timed, "skipped": skipped}}))["kernels not timed"]
-    assert sentence == f"ladder.smem was not timed at every size{by}: not compiled for sm_103."
-
-
 def test_rates_that_nothing_bounds_are_said_to_be_unchecked_in_one_sentence():
     rates = "1 row of fp32 with fp32 sums and 1 row of fp16 with fp16 sums"
     for capability, found in (("9.0", []), ("13.0", [f"Rate not checked: {rates}"])):

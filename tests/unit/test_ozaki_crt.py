@@ -79,6 +79,16 @@ def test_products_of_hard_inputs_keep_their_bounds(name: str, mode: tuple[str, s
             assert (error <= SLACK * (scheme2.fast_bound(a, b, count) + last)).all()
 
 
+def test_full_use_of_the_moduli() -> None:
+    """The exponents are not merely safe: of like elements, each mode uses the room up to a factor of four, or eight."""
+    a = np.full((1, 64), 1.0)
+    for exponents, unused in (("norms", 8), ("products", 16)):
+        for count in (6, 15):
+            s, t = EXPONENTS[exponents](a, a.T, count)
+            used = 64 * 2 ** int(s[0, 0] + t[0, 0])
+            assert moduli.product(count) / unused <= used < moduli.product(count) / 2
+
+
 @pytest.mark.parametrize("mode", MODES, ids="-".join)
 def test_exponents_follow_powers_of_two(mode: tuple[str, str]) -> None:
     rng = np.random.default_rng(36)

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pandas as pd
 import pytest
-from killed_measurement import killed
 from recordings import GPU
 from synthetic import write_build
 from synthetic_gpu import SyntheticGpu
@@ -29,14 +28,8 @@ from gemmrepro.registry.keys import run_key
 KERNELS = ("ladder.naive", "ladder.smem")
 TAKE = f"recorded/gpu/ladder/{regime_files.FOLDER}/1"
 TIMES = {"ladder.naive": 400.0, "ladder.smem": 300.0, "cublas.sgemm": 200.0}
-DOCUMENT = {
-    "toolkits": ["cuda13"],
-    "seconds": 0.5,
-    "pairs": {"sustained": 1, "burst": 1},
-    "sizes": {"ladder": [256, 512]},
-    "kernels": {},
-    "minutes": {},
-}
+DOCUMENT = {"toolkits": ["cuda13"], "seconds": 0.5, "pairs": {"sustained": 1, "burst": 1}}
+DOCUMENT |= {"sizes": {"ladder": [256, 512]}, "kernels": {}, "minutes": {}}
 
 
 class Rounds:
@@ -73,18 +66,10 @@ def sweep_of(folder, kernels=KERNELS, wrong=(), cheats=(), machine=("Synthetic G
     planned, skipped = points.plan_points(list(chosen.values()), [256, 512], ["cuda13"], ["warm"], lambda *_: None)
     machine = dict(zip(("gpu", "driver"), machine, strict=True))
     gpu = SimpleNamespace(arch="sm_90", describe=lambda: GPU)
-    sweep = SimpleNamespace(
-        session=SimpleNamespace(gpu=gpu),
-        family="ladder",
-        kernels=chosen,
-        loaded={(name, "cuda13"): SimpleNamespace(arch="sm_90", build_key="aaaa") for name in kernels},
-        points=planned,
-        skipped=skipped,
-        versions={"cublas.sgemm": "cuBLAS 13.1.0"},
-        build=folder / "build",
-        wrong=wrong,
-        cheats=cheats,
-    )
+    binaries = {(name, "cuda13"): SimpleNamespace(arch="sm_90", build_key="aaaa") for name in kernels}
+    made = {"kernels": chosen, "loaded": binaries, "points": planned, "skipped": skipped, "build": folder / "build"}
+    made |= {"versions": {"cublas.sgemm": "cuBLAS 13.1.0"}, "wrong": wrong, "cheats": cheats}
+    sweep = SimpleNamespace(session=SimpleNamespace(gpu=gpu), family="ladder", **made)
     sweep.records = Records(
         Journal(folder / "journal", machine, lambda _: None),
         machine,
@@ -187,12 +172,6 @@ def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic, capsys
     printed = capsys.readouterr()
     assert printed.out.count(" µs") == 24 - 6 * len(before)
     assert "regimes: 24/24 points" in printed.err
-
-
-def test_what_was_finished_when_a_measurement_was_killed_stays(tmp_path):
-    """SIGKILL of a real process."""
-    finished, lost = killed(tmp_path)
-    assert finished and lost == []
 
 
 def test_what_the_time_limit_leaves_out_is_listed(tmp_path, synthetic):

@@ -479,3 +479,10 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
     (folder / f"{compiled_of[32].digest}.json").write_text("{")
     assert candidates.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
     assert [params["tile"] for params in made] == [32, 64]
+
+
+@pytest.mark.containers
+def test_a_space_of_which_nothing_compiles_is_an_error(toolkit, tunable, tmp_path):
+    hopeless = replace(tunable, allowed=lambda params: params["tile"] * params["steps"] > 256)
+    with pytest.raises(UserError, match=r"no candidate of ladder\.scale_tuned compiles.*the tile is too large"):
+        candidates.compile_all(hopeless, toolkit, "90", tmp_path, 1)

@@ -223,19 +223,9 @@ def without_figure(tmp_path, **compute) -> claims.Claim:
     """A claim on the stand-in hopper family that the article gives no figure for."""
     kind = "as is" if compute["metric"] in ("opcodes", "lines") else "none"
     rest = {"where": "level 8", "statement": "Level 8.", "transfer": {"kind": kind, "why": "There is no figure."}}
-    return claims.Claim(
-        id="hopper.x",
-        family="hopper",
-        article="ladder",
-        published=(),
-        compute=compute,
-        tolerance=None,
-        within_factor=2.0,
-        same_side=False,
-        toolkits=("cuda12", "cuda13"),
-        cache="warm",
-        **rest,
-    )
+    rest |= {"id": "hopper.x", "family": "hopper", "article": "ladder", "published": (), "tolerance": None}
+    rest |= {"within_factor": 2.0, "same_side": False, "toolkits": ("cuda12", "cuda13"), "cache": "warm"}
+    return claims.Claim(compute=compute, **rest)
 
 
 def judged_one(world: World, claim: claims.Claim) -> dict:

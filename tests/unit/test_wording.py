@@ -68,7 +68,6 @@ def test_ids_in_words(text, words):
         (r"FADD(\..*)?", "FADD"),
         (r"LDG\.E(\..*)?\.128(\..*)?", "LDG.E….128"),
         (r"HMMA\.(?!16816\.F32$).*|HGMMA.*", "HMMA. (not 16816.F32)… or HGMMA"),
-        (r"(LDG|STS)(\..*)?", "(LDG or STS)"),
     ],
 )
 def test_patterns_of_opcodes_in_words(pattern, words):

@@ -65,7 +65,7 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
     assert "Building the container image measure" in plan.stdout
     assert "Building the container image torch" in plan.stdout
     assert "gate_numeric" in plan.stdout
-    assert "Measuring ladder: measure.sweep " in plan.stdout
+    assert "Measuring ladder: sweep " in plan.stdout
 
 
 @pytest.mark.parametrize("folder", ["build/cuda12", "gates"])

@@ -126,16 +126,9 @@ def test_an_environment_is_as_expected(case: Case, scratch: Path) -> None:
         for path in (place, *place.rglob("*")):
             os.chown(path, 65534, 65534, follow_symlinks=False)
         environment["HOME"] = str(place)
-    done = subprocess.run(
-        command(case, place),
-        cwd=place,
-        env=environment | dict(case.set),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    told = environment | dict(case.set)
+    done = subprocess.run(command(case, place), cwd=place, env=told, text=True, errors="replace", **streams)
     said = done.stdout.replace(str(scratch), "")
     if case.refused:
         assert done.returncode != 0 and "Traceback" not in said, said[-2000:]

@@ -127,19 +127,8 @@ def check_files(family: str) -> Checks:
             )
 
 
-FACE = (
-    "gemmrepro.errors",
-    "gemmrepro.stats",
-    "gemmrepro.timing",
-    "gemmrepro.operands",
-    "gemmrepro.operations",
-    "gemmrepro.registry",
-    "gemmrepro.experiments",
-    "gemmrepro.core.dtypes",
-    "gemmrepro.gpu.baselines",
-    "gemmrepro.gpu.l2_window",
-    "gemmrepro.gates.bounds",
-)
+_NAMES = "errors stats timing operands operations registry experiments core.dtypes gpu.baselines gpu.l2_window"
+FACE = tuple(f"gemmrepro.{name}" for name in f"{_NAMES} gates.bounds build.key build.toolkit".split())
 """Modules that kernels/ may import; for a package, its exported names but not its modules."""
 
 OPEN_PACKAGE = "gemmrepro.ozaki"

@@ -44,7 +44,6 @@ def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, 
         facts=_facts(run.get("gpu") or {}),
         libraries=sorted((run.get("libraries") or {}).items()),
         toolkits=sorted({pair for each in shown for pair in (each.get("toolkits") or {}).items()}),
-        commit=run.get("git_commit"),
         date=run.get("date"),
         interval=(run.get("config") or configured).get("interval"),
     )
