@@ -14,7 +14,7 @@ from support import snakemake
 from gemmrepro.core import names
 from gemmrepro.errors import UserError
 from gemmrepro.host import crate
-from gemmrepro.host.finished_outputs import jobs_behind
+from gemmrepro.host.runs import jobs_behind
 
 RULES = """
 rule report:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.host.finished_outputs import NOTES, check, note, record_path, records
+from gemmrepro.host.runs import NOTES, check, note, record_path, records
 from gemmrepro.host.sif import HEADER
 
 TEXT = b'{"a": [1, 2, 3]}\n' * 50

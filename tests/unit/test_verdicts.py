@@ -179,10 +179,10 @@ def test_a_change_of_clock_cancels_in_a_quotient_through_the_baseline():
     rest["baseline"] = "cublas.gemm"
     slow = pd.Series({"ratio": 0.5, "ratio_ci_low": 0.49, "ratio_ci_high": 0.51, **rest})
     fast = pd.Series({"ratio": 0.6, "ratio_ci_low": 0.59, "ratio_ci_high": 0.61, **rest})
-    found = metrics.speedup_through_baseline(fast, slow, "x")
+    found = metrics.rows.speedup_through_baseline(fast, slow, "x")
     assert (found.value, found.ci_low, found.ci_high) == pytest.approx((1.2, 0.59 / 0.51, 0.61 / 0.49))
     with pytest.raises(evidence.NotMeasured, match="different baselines"):
-        metrics.speedup_through_baseline(fast, slow.replace("cublas.gemm", "cuda.memcpy"), "x")
+        metrics.rows.speedup_through_baseline(fast, slow.replace("cublas.gemm", "cuda.memcpy"), "x")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support import call, copy_sources, snakemake
 
-from gemmrepro.host.finished_outputs import NOTES
+from gemmrepro.host.runs import NOTES
 
 TARGET = "results/config.json"
 

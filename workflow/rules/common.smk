@@ -34,7 +34,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures, tables
 from gemmrepro.gates.operations import protocol
 from gemmrepro.gpu.device import drop_switches
-from gemmrepro.host import command_line, killed_runs, places
+from gemmrepro.host import command_line, places, runs
 from gemmrepro.host.config import check as check_configuration
 from gemmrepro.host.containers import (
     build_cache,
@@ -61,7 +61,7 @@ try:
     places.check_encoding()
     if OWN and workflow.is_main_process:
         places.check_disks()
-    RUN = killed_runs.Run() if OWN and workflow.is_main_process else None
+    RUN = runs.Run() if OWN and workflow.is_main_process else None
 except UserError as error:
     stop(error)
 

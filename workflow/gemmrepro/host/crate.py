@@ -27,7 +27,7 @@ import gemmrepro
 from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host.finished_outputs import Job, jobs_behind
+from gemmrepro.host.runs import Job, jobs_behind
 
 TARGETS = (
     *(f"reports/{page}.html" for page in REPORT_PAGES),
