@@ -28,6 +28,14 @@ def real_scalar(value: Any, name: str, kind: Kind = DOUBLES) -> float:
     raise UserError(f"{name} is {value!r}; pass a real number that a {kind.element} holds.")
 
 
+def check_rest(c: Any, beta: float, workspace: Any) -> None:
+    """Raise UserError if there is no C for beta, or `workspace` is no number of bytes."""
+    if c is None and beta != 0.0:
+        raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
+    if workspace is not None and (not isinstance(workspace, int) or isinstance(workspace, bool) or workspace < 0):
+        raise UserError(f"workspace is {workspace!r}; pass a number of bytes, or leave it out.")
+
+
 def multipliable(a: Matrix, b: Matrix) -> tuple[Matrix, Matrix]:
     """A and B. Raises UserError unless A has as many columns as B has rows."""
     if a.columns != b.rows:

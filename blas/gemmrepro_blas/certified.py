@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro_blas import library
-from gemmrepro_blas.calls import common_stream, empty, fresh, multipliable, on_gpu, real_scalar, stream_of, target
+from gemmrepro_blas.calls import (
+    check_rest,
+    common_stream,
+    empty,
+    fresh,
+    multipliable,
+    on_gpu,
+    real_scalar,
+    stream_of,
+    target,
+)
 from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import Matrix, matrix
 from gemmrepro_blas.program import Factors, Held, Plan, program
@@ -160,8 +170,7 @@ def dgemm(
 ) -> Any:
     """C = alpha A B + beta C in float64, on the current stream of CuPy or PyTorch.
 
-    It waits until the device has decided how to multiply, a sixth of the whole time at 4096, and returns before the
-    product is there. So no CUDA graph can capture it.
+    It waits until the device has decided, so no CUDA graph can capture it, and returns before the product is there.
 
     Every element of C satisfies, with u = 2^-53 and C* the exact result,
 
@@ -183,18 +192,15 @@ def dgemm(
         binary: the fat binary of crt.first_wave; by default the build stage's.
 
     Raises:
-        UserError: operands that do not fit, overlap C, are not on a Hopper GPU or not float64; scalars that are no real
-            numbers; arrays of libraries whose current streams differ; a stream that is being captured; no binary, or
-            one of other sources; too little memory; what was prepared as the other factor, or for a C by rows.
+        UserError: operands that do not fit, overlap C, are not float64 or not on a Hopper GPU; scalars that are no real
+            numbers; libraries whose streams differ, or a captured one; no binary of today's sources; too little memory
+            or workspace; what was prepared as the other factor, or for a C by rows.
     """
     left, right = _factors(a, b, transpose_a, transpose_b)
     prepared = a if isinstance(a, Prepared) else b if isinstance(b, Prepared) else None
     a, b = left.owner, right.owner
     scalars = real_scalar(alpha, "alpha"), real_scalar(beta, "beta")
-    if c is None and scalars[1] != 0.0:
-        raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
-    if workspace is not None and (not isinstance(workspace, int) or workspace < 0):
-        raise UserError(f"workspace is {workspace!r}; pass a number of bytes, or leave it out.")
+    check_rest(c, scalars[1], workspace)
     if binary is not None:
         usable(table()["dgemm"], binary)
     k = left.columns

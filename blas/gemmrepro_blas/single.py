@@ -13,7 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro_blas import driver, library
-from gemmrepro_blas.calls import allocated, common_stream, empty, fresh, multipliable, on_gpu, real_scalar, target
+from gemmrepro_blas.calls import (
+    allocated,
+    check_rest,
+    common_stream,
+    empty,
+    fresh,
+    multipliable,
+    on_gpu,
+    real_scalar,
+    target,
+)
 from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import SINGLES, Matrix, matrix
 from gemmrepro_blas.table import BYTES, Layout, Shape, ceil_div, kernel, laid_out, table, usable
@@ -147,8 +157,7 @@ def sgemm(
         raise UserError(f"accuracy is {accuracy!r}; choose one of {known}.")
     left, right = _factors(a, b, transpose_a, transpose_b)
     scalars = real_scalar(alpha, "alpha", SINGLES), real_scalar(beta, "beta", SINGLES)
-    if c is None and scalars[1] != 0.0:
-        raise UserError(f"beta is {beta}, but there is no C to multiply by it; pass c, or leave beta out.")
+    check_rest(c, scalars[1], workspace)
     out = c if c is not None else empty(a, left, right, SINGLES)
     into = target(c, left, right, SINGLES) if c is not None else fresh(out, left, right, SINGLES)
     if into.by_columns:  # C^T = B^T A^T

@@ -59,7 +59,7 @@ for law in LAWS:
     results = []
     least = sum(each.total for each in program.decision(program.Shape(m, n, k)))
     some, more = least + 900_000, least + 2_200_000
-    for turned in (False, True):
+    for turned in ((False, True) if law == "normal" else (False,)):
         stored = [np.ascontiguousarray(x.T).T if turned else x for x in (a, b)]
         held = blas.prepare(Array(stored[1]), binary=sys.argv[4])
         for right, workspace in ((Array(stored[1]), None), (Array(stored[1]), some), (held, None), (held, more)):
@@ -93,7 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize("shape", [(300, 400, 50), (300, 400, 70), (512, 200, 70)])
+@pytest.mark.parametrize("shape", [(300, 400, 70), (512, 200, 70)])
 def test_blocks_and_prepared_factors_have_the_bits_of_the_whole(folder: Path, shape: tuple[int, int, int]) -> None:
     """Within the bound of exact sums, by rows and by columns, some tiles in double; with K of shared tiles, or not."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": f"{ROOT}/workflow:{ROOT}/blas"}

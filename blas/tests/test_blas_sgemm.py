@@ -33,6 +33,7 @@ def singles(rows: int, columns: int, by_columns: bool = False) -> OnGpu:
         ((singles(3, 4), singles(5, 6)), {}, "A is 3 x 4 and B is 5 x 6; A needs as many columns"),
         ((singles(3, 4), singles(4, 6)), {"accuracy": "best"}, "accuracy is 'best'; choose one of 'element'"),
         ((singles(3, 4), singles(4, 6)), {"beta": 1.0}, r"beta is 1\.0, but there is no C"),
+        ((singles(3, 4), singles(4, 6)), {"workspace": 1.5}, r"workspace is 1\.5; pass a number of bytes"),
         ((singles(3, 4), singles(4, 6)), {"alpha": 1e39}, r"alpha is 1e\+39; pass a real number that a float32 holds"),
         ((singles(3, 4), singles(4, 6)), {"c": OnGpu(np.zeros((3, 6)))}, "C holds <f8 and sgemm multiplies float32"),
         ((singles(3, 4), singles(4, 6)), {"c": singles(6, 3)}, "C is 6 x 3; pass one of 3 x 6"),
