@@ -648,12 +648,11 @@ __device__ __forceinline__ double taken_back(double c, int s, int t) {
 
 template <int N>
 __device__ __forceinline__ void reconstruct_counted(const uint4* residues, const int* exponents_a, const int* exponents_b,
-                                                    double* c, int ldc, int m, int n, int tile_row, int tile_col, int part,
-                                                    int rows, int cols, double alpha, double beta) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const size_t place = static_cast<size_t>(tile_row) * cols + tile_col;
-    const size_t next = static_cast<size_t>(rows) * cols * WARPS * PARTS * 32;  // to the next modulus
-    const uint4* from = residues + (place * WARPS + warp) * PARTS * 32 + part * 32 + lane;
+                                                    double* c, int ldc, int m, int n, int place, int part, int cols,
+                                                    double alpha, double beta) {
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, tile_row = place / cols, tile_col = place % cols;
+    const size_t next = static_cast<size_t>(gridDim.x) * WARPS * 32;  // to the next modulus
+    const uint4* from = residues + (static_cast<size_t>(place) * WARPS + warp) * PARTS * 32 + part * 32 + lane;
     uint4 all[N];
 #pragma unroll
     for (int i = 0; i < N; ++i) {
@@ -693,18 +692,17 @@ __device__ __forceinline__ void reconstruct_counted(const uint4* residues, const
     }
 }
 
-// grid: (PARTS * tile columns, tile rows)   block: 256: eight warps, those that a tile's residues came from
+// grid: PARTS * tiles   block: 256: eight warps, those that a tile's residues came from
 extern "C" __global__ void __launch_bounds__(256)
 reconstruct(const int* plan, const unsigned char* kinds, const uint4* residues, const int* exponents_a,
             const int* exponents_b, double* c, int ldc, int m, int n, double alpha, double beta) {
-    const int rows = gridDim.y, cols = (n + BN - 1) / BN, tile_row = blockIdx.y, tile_col = blockIdx.x / PARTS;
-    const int part = blockIdx.x % PARTS, count = plan[PLAN_COUNT];
-    if (count == 0 || kinds[tile_row * cols + tile_col]) {
+    const int cols = (n + BN - 1) / BN, place = blockIdx.x / PARTS, part = blockIdx.x % PARTS, count = plan[PLAN_COUNT];
+    if (count == 0 || kinds[place]) {
         return;
     }
     const auto with = [&](auto number) {
-        reconstruct_counted<decltype(number)::value>(residues, exponents_a, exponents_b, c, ldc, m, n, tile_row, tile_col,
-                                                     part, rows, cols, alpha, beta);
+        reconstruct_counted<decltype(number)::value>(residues, exponents_a, exponents_b, c, ldc, m, n, place, part, cols,
+                                                     alpha, beta);
     };
     switch (count) {
         case 13: with(Index<13>{}); break;

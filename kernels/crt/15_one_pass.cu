@@ -24,14 +24,15 @@ multiply(const __grid_constant__ TensorMap residues_a, const __grid_constant__ T
 
 constexpr int UNITS = WARPS * PARTS;  // of a tile: 32 lanes' words, four each
 
-// A thread takes two of four words. grid: (UNITS / 2 * tile columns, tile rows)   block: 128, for two units
+// A thread takes two of four words. grid: UNITS / 2 * tiles   block: 128, for two units
 extern "C" __global__ void __launch_bounds__(128, 6)
 reconstruct_residues(const uint4* residues, const int* exponents_a, const int* exponents_b, double* c, int m, int n) {
-    const int rows = gridDim.y, cols = (n + BN - 1) / BN, tile_col = blockIdx.x / (UNITS / 2);
+    const int cols = (n + BN - 1) / BN, place = blockIdx.x / (UNITS / 2);
+    const int tile_row = place / cols, tile_col = place % cols;
     const int unit = blockIdx.x % (UNITS / 2) * 2 + threadIdx.x / 64, half = threadIdx.x % 2, lane = threadIdx.x / 2 % 32;
-    const size_t place = static_cast<size_t>(blockIdx.y) * cols + tile_col;
-    const size_t next = static_cast<size_t>(rows) * cols * UNITS * 64;  // to the next modulus
-    const uint2* from = reinterpret_cast<const uint2*>(residues) + (place * UNITS + unit) * 64 + threadIdx.x % 64;
+    const size_t next = static_cast<size_t>(gridDim.x) * 2 * 64;  // to the next modulus
+    const size_t first = (static_cast<size_t>(place) * UNITS + unit) * 64;
+    const uint2* from = reinterpret_cast<const uint2*>(residues) + first + threadIdx.x % 64;
     uint4 all[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
@@ -40,7 +41,7 @@ reconstruct_residues(const uint4* residues, const int* exponents_a, const int* e
     }
     double high[8] = {}, low[8] = {};
     weigh_eight(all, 0, high, low);
-    const int top = blockIdx.y * BM + unit / PARTS * 16 + lane / 4;
+    const int top = tile_row * BM + unit / PARTS * 16 + lane / 4;
     const int left = tile_col * BN + unit % PARTS * 32 + half * 16 + lane % 4 * 2;
     write_eight(high, low, top, left, exponents_a, exponents_b, c, m, n);
 }

@@ -23,18 +23,18 @@ multiply(const __grid_constant__ TensorMap residues_a, const __grid_constant__ T
 constexpr int UNITS = WARPS * PARTS;  // of a tile: 16 x 16 elements of C, which a warp takes
 constexpr int TOGETHER = 4;           // units per block
 
-// grid: (UNITS / TOGETHER * tile columns, tile rows)   block: (32, TOGETHER)
+// grid: UNITS / TOGETHER * tiles   block: (32, TOGETHER)
 extern "C" __global__ void __launch_bounds__(32 * TOGETHER, 6)
 reconstruct_residues(const uint2* residues, const int* exponents_a, const int* exponents_b, double* c, int m, int n) {
     const TileColumns columns(n);
-    const int rows = gridDim.y, col = blockIdx.x / (UNITS / TOGETHER), lane = threadIdx.x;
+    const int place = blockIdx.x / (UNITS / TOGETHER), row = place / columns.count, col = place % columns.count;
+    const int lane = threadIdx.x;
     const int unit = blockIdx.x % (UNITS / TOGETHER) * TOGETHER + threadIdx.y, part = unit % PARTS;
     if (part * 16 >= columns.width(col)) {
         return;
     }
-    const size_t place = static_cast<size_t>(blockIdx.y) * columns.count + col;
-    const size_t next = static_cast<size_t>(rows) * columns.count * UNITS * 32;  // to the next modulus
-    const uint2* from = residues + (place * UNITS + unit) * 32 + lane;
+    const size_t next = static_cast<size_t>(gridDim.x) * TOGETHER * 32;  // to the next modulus
+    const uint2* from = residues + (static_cast<size_t>(place) * UNITS + unit) * 32 + lane;
     uint4 all[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
@@ -43,7 +43,7 @@ reconstruct_residues(const uint2* residues, const int* exponents_a, const int* e
     }
     double high[8] = {}, low[8] = {};
     weigh_eight(all, 0, high, low);
-    const int top = blockIdx.y * BM + unit / PARTS * 16 + lane / 4;
+    const int top = row * BM + unit / PARTS * 16 + lane / 4;
     const int left = columns.start(col) + part * 16 + lane % 4 * 2;
     write_eight(high, low, top, left, exponents_a, exponents_b, c, m, n);
 }

@@ -17,10 +17,10 @@
 #include "crt/reconstruction.cuh"
 #include "crt/rows.cuh"
 
-// sums: COUNT matrices [m, n rounded up to 16]   grid: (n / 256, m), rounded up   block: 256
+// sums: COUNT matrices [m, n rounded up to 16]   grid: m * (n / 256, rounded up)   block: 256
 extern "C" __global__ void __launch_bounds__(256) reconstruct_rows(const int* sums, const int* exponents_a,
                                                                    const int* exponents_b, double* c, int m, int n) {
-    const int row = blockIdx.y, column = blockIdx.x * 256 + threadIdx.x;
+    const int blocks = (n + 255) / 256, row = blockIdx.x / blocks, column = blockIdx.x % blocks * 256 + threadIdx.x;
     if (column < n) {
         const size_t pitch = (n + 15) / 16 * 16;
         const int* from = sums + row * pitch + column;

@@ -129,16 +129,16 @@ multiply(const __grid_constant__ TensorMap residues_a, const __grid_constant__ T
     }
 }
 
-// grid: (PARTS / 8 * tile columns, tile rows)   block: (32, 8): a warp's lanes, the warps that a tile's sums came from
+// grid: PARTS / 8 * tiles   block: (32, 8): a warp's lanes, the warps that a tile's sums came from
 extern "C" __global__ void __launch_bounds__(256)
 reconstruct_sums(const int4* sums, const int* exponents_a, const int* exponents_b, double* c, int m, int n) {
-    const int rows = gridDim.y, cols = (n + BN - 1) / BN;
-    const int tile_col = blockIdx.x / (PARTS / 8), first = blockIdx.x % (PARTS / 8) * 8;
-    const size_t place = static_cast<size_t>(blockIdx.y) * cols + tile_col;
-    const size_t next = static_cast<size_t>(rows) * cols * (4 * CONSUMERS) * PARTS * 32;  // to the next modulus
-    const int top = blockIdx.y * BM + threadIdx.y * 16 + threadIdx.x / 4;
+    const int cols = (n + BN - 1) / BN, place = blockIdx.x / (PARTS / 8), first = blockIdx.x % (PARTS / 8) * 8;
+    const int tile_row = place / cols, tile_col = place % cols;
+    const size_t next = static_cast<size_t>(gridDim.x) * (4 * CONSUMERS) * 8 * 32;  // to the next modulus
+    const int top = tile_row * BM + threadIdx.y * 16 + threadIdx.x / 4;
+    const size_t warp = static_cast<size_t>(place) * (4 * CONSUMERS) + threadIdx.y;
     for (int part = first; part < first + 8; ++part) {
-        const int4* from = sums + (place * (4 * CONSUMERS) + threadIdx.y) * PARTS * 32 + part * 32 + threadIdx.x;
+        const int4* from = sums + (warp * PARTS + part) * 32 + threadIdx.x;
         int4 all[COUNT];
 #pragma unroll
         for (int i = 0; i < COUNT; ++i) {

@@ -141,19 +141,20 @@ multiply(const __grid_constant__ TensorMap residues_a, const __grid_constant__ T
     cluster_sync();  // nobody leaves while a neighbour may still write to it
 }
 
-// grid: (PARTS * tile columns, tile rows)   block: (32, 8): a warp's lanes, the warps that a tile's residues came from
+// grid: PARTS * tiles   block: (32, 8): a warp's lanes, the warps that a tile's residues came from
 extern "C" __global__ void __launch_bounds__(256)
 reconstruct_residues(const uint4* residues, const int* exponents_a, const int* exponents_b, double* c, int m, int n) {
-    const int rows = gridDim.y, cols = (n + BN - 1) / BN, tile_col = blockIdx.x / PARTS, part = blockIdx.x % PARTS;
-    const size_t place = static_cast<size_t>(blockIdx.y) * cols + tile_col;
-    const size_t next = static_cast<size_t>(rows) * cols * (4 * CONSUMERS) * PARTS * 32;  // to the next modulus
-    const uint4* from = residues + (place * (4 * CONSUMERS) + threadIdx.y) * PARTS * 32 + part * 32 + threadIdx.x;
+    const int cols = (n + BN - 1) / BN, place = blockIdx.x / PARTS, part = blockIdx.x % PARTS;
+    const int tile_row = place / cols, tile_col = place % cols;
+    const size_t next = static_cast<size_t>(gridDim.x) * (4 * CONSUMERS) * 32;  // to the next modulus
+    const size_t warp = static_cast<size_t>(place) * (4 * CONSUMERS) + threadIdx.y;
+    const uint4* from = residues + (warp * PARTS + part) * 32 + threadIdx.x;
     uint4 all[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         all[i] = __ldcs(&from[i * next]);
     }
-    const int top = blockIdx.y * BM + threadIdx.y * 16 + threadIdx.x / 4;
+    const int top = tile_row * BM + threadIdx.y * 16 + threadIdx.x / 4;
 #pragma unroll
     for (int e = 0; e < 16; e += 2) {  // pairs of neighbours
         const int row = top + e / 2 % 2 * 8, column = tile_col * BN + part * 32 + e / 4 * 8 + threadIdx.x % 4 * 2;

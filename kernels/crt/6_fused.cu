@@ -15,7 +15,7 @@
 #include "common/tma.cuh"
 #include "common/wgmma_int8.cuh"
 #include "crt/columns.cuh"
-#include "crt/reconstruction.cuh"
+#include "crt/eight.cuh"
 
 using Element = unsigned char;
 constexpr int BM = 128, BN = 256, BK = 128;
@@ -186,54 +186,25 @@ extern "C" __global__ void __launch_bounds__(512) row_pass(const double* a, int*
     }
 }
 
-// grid: (PARTS * tile columns, tile rows)   block: (32, 8): a warp's lanes, the warps that a tile's residues came from
+// grid: PARTS * tiles   block: (32, 8): a warp's lanes, the warps that a tile's residues came from
 extern "C" __global__ void __launch_bounds__(256)
 reconstruct_residues(const uint4* residues, const int* exponents_a, const int* exponents_b, double* c, int m, int n) {
-    const int rows = gridDim.y, cols = (n + BN - 1) / BN, tile_col = blockIdx.x / PARTS, part = blockIdx.x % PARTS;
-    const size_t place = static_cast<size_t>(blockIdx.y) * cols + tile_col;
-    const size_t next = static_cast<size_t>(rows) * cols * (4 * CONSUMERS) * PARTS * 32;  // to the next modulus
-    const uint4* from = residues + (place * (4 * CONSUMERS) + threadIdx.y) * PARTS * 32 + part * 32 + threadIdx.x;
+    const int cols = (n + BN - 1) / BN, place = blockIdx.x / PARTS, part = blockIdx.x % PARTS;
+    const int tile_row = place / cols, tile_col = place % cols;
+    const size_t next = static_cast<size_t>(gridDim.x) * (4 * CONSUMERS) * 32;  // to the next modulus
+    const size_t warp = static_cast<size_t>(place) * (4 * CONSUMERS) + threadIdx.y;
+    const uint4* from = residues + (warp * PARTS + part) * 32 + threadIdx.x;
     uint4 all[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         all[i] = __ldcs(&from[i * next]);
     }
-    const int top = blockIdx.y * BM + threadIdx.y * 16 + threadIdx.x / 4;
-    int s[2];
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-        s[r] = top + 8 * r < m ? exponents_a[top + 8 * r] : 0;
-    }
+    const int top = tile_row * BM + threadIdx.y * 16 + threadIdx.x / 4;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {  // of the four words: eight elements
         double high[8] = {}, low[8] = {};
         weigh_eight(all, half, high, low);
         const int left = tile_col * BN + part * 32 + half * 16 + threadIdx.x % 4 * 2;
-#pragma unroll
-        for (int e = 0; e < 8; e += 2) {  // pairs of neighbours
-            const int r = e / 2 % 2, row = top + 8 * r, column = left + e / 4 * 8;
-            if (row < m && column < n) {
-                const bool both = column + 1 < n;
-                const int t = exponents_b[column], u = both ? exponents_b[column + 1] : 0;
-                double one = settle(high[e], low[e]), other = settle(high[e + 1], low[e + 1]);
-                if (max(abs(s[r]), max(abs(t), abs(u))) <= 450 && s[r] != SPOILED && t != SPOILED && u != SPOILED) {
-                    // |C'| < 2^126: nothing overflows on the way, nothing is lost below.
-                    one = one * power(1023 - s[r]) * power(1023 - t);
-                    other = other * power(1023 - s[r]) * power(1023 - u);
-                } else {
-                    one = scaled_back(one, s[r], t);
-                    other = scaled_back(other, s[r], u);
-                }
-                double* to = c + static_cast<size_t>(row) * n + column;
-                if (n % 2 == 0) {
-                    __stcs(reinterpret_cast<double2*>(to), make_double2(one, other));
-                } else {
-                    to[0] = one;
-                    if (both) {
-                        to[1] = other;
-                    }
-                }
-            }
-        }
+        write_eight(high, low, top, left, exponents_a, exponents_b, c, m, n);
     }
 }

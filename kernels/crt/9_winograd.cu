@@ -121,21 +121,22 @@ multiply(const __grid_constant__ TensorMap factors_a, const __grid_constant__ Te
     multiply_in_turn<PRODUCTS>(factors_a, factors_b, residues, half_rows(m), half_columns(n), half_depth(k));
 }
 
-// grid: (QUARTERS PARTS * tile columns, tile rows) of a block of C   block: (32, 8): lanes, and the warps that a tile's
+// grid: QUARTERS PARTS * tiles of a block of C   block: (32, 8): lanes, and the warps that a tile's
 // residues came from. A lane has a word: two columns of a row and of the eighth row after it, in each of C's blocks.
 extern "C" __global__ void __launch_bounds__(256, 2)
 reconstruct_blocks(const Word* residues, const int* exponents_a, const int* exponents_b, double* c, int m, int n) {
     const int half_m = half_rows(m), half_n = half_columns(n);
-    const int rows = gridDim.y, cols = (half_n + BN - 1) / BN, tile_col = blockIdx.x / (QUARTERS * PARTS);
+    const int cols = (half_n + BN - 1) / BN, place = blockIdx.x / (QUARTERS * PARTS);
+    const int tile_row = place / cols, tile_col = place % cols;
     const int part = blockIdx.x / QUARTERS % PARTS, quarter = blockIdx.x % QUARTERS;
-    const size_t place = static_cast<size_t>(blockIdx.y) * cols + tile_col;
-    const size_t next = static_cast<size_t>(rows) * cols * WARPS * PARTS * 128;  // words to the next product
-    const Word* from = residues + (place * WARPS + threadIdx.y) * PARTS * 128 + part * 128 + quarter * 32 + threadIdx.x;
+    const size_t next = static_cast<size_t>(gridDim.x) * WARPS * 32;  // words to the next product
+    const size_t warp = static_cast<size_t>(place) * WARPS + threadIdx.y;
+    const Word* from = residues + warp * PARTS * 128 + part * 128 + quarter * 32 + threadIdx.x;
     double high[4][4] = {}, low[4][4] = {};
     weigh_blocks([&](int i) { return __ldcs(&from[i * next]); }, high, low);
 
     const int lane = quarter * 8 + threadIdx.x / 4;  // of the product's warp
-    const int top = blockIdx.y * BM + threadIdx.y * 16 + lane / 4;
+    const int top = tile_row * BM + threadIdx.y * 16 + lane / 4;
     const int left = tile_col * BN + part * 32 + threadIdx.x % 4 * 8 + lane % 4 * 2;
 #pragma unroll
     for (int block = 0; block < 4; ++block) {

@@ -1,4 +1,4 @@
-// The end of the reconstruction in R15 and R16: eight elements of C from the sums of their weighed residues.
+// The end of the reconstruction in R6 to R8, R15 and R16: eight elements of C from the sums of their weighed residues.
 
 #pragma once
 

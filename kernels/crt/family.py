@@ -56,6 +56,8 @@ SEVEN, SOME, HALF_DEPTH = 7, 16, 128
 """Products per modulus of R9; columns and rows of each tile of B that a thread block transposes (9_winograd.cu)."""
 SIGNED_K, UNSIGNED_K = moduli.LONGEST_K, 2**16
 """The longest sums that 32 bits hold: of products of -127 to 127, and of 0 to 254."""
+GATE_SHAPES = (Shape(700, 1030, 600), Shape(140, 200, 4112))
+"""Several tiles; a K of 16 times an odd number, whose residues are padded by 112 bytes a row."""
 MARGIN = 1 + 2.0**-10
 """Slack of the bound: the device's radius is 2^-22 below the reference's, its reconstruction exact to 2^-76 M."""
 
@@ -78,8 +80,13 @@ def _ceil(a: int, b: int) -> int:
 
 
 def _pitch(k: int) -> int:
-    """Bytes from one row of residues to the next."""
-    return _ceil(k, 16) * 16
+    """Bytes from one row of residues to the next (residues.cuh)."""
+    return _ceil(k, 128) * 128
+
+
+def _padded(n: int) -> int:
+    """Columns of the library's sums: it wants multiples of 16."""
+    return _ceil(n, 16) * 16
 
 
 def _grid(
@@ -194,12 +201,16 @@ def _tile_rows(shape: Shape, cluster: int) -> int:
     return _ceil(shape.m, cluster * BM) * cluster
 
 
+def _tiles(shape: Shape, ring: _Ring = _NARROW) -> int:
+    return _tile_rows(shape, 1) * _ceil(shape.n, ring.bn)
+
+
 def _reconstruct(entry: str, source: str, cluster: int, ring: _Ring = _WIDE) -> Step:
     """One block takes 32 columns of a tile of 8-bit residues, or 64 of a tile of 32-bit sums, part by part."""
     columns = 64 if source == "sums" else 32
     return Step(
         entry,
-        _grid(lambda s: (_ceil(s.n, ring.bn) * ring.bn // columns, _tile_rows(s, cluster)), (32, 8)),
+        _grid(lambda s: (_tile_rows(s, cluster) * _ceil(s.n, ring.bn) * ring.bn // columns, 1), (32, 8)),
         (source, "exponents_a", "exponents_b", "c", "m", "n"),
         expects=(Expect(r"DFMA(\..*)?", "two fp64 multiply-adds per modulus", least=8 * COUNT),),
     )
@@ -210,7 +221,7 @@ def _workspace(count: int, cluster: int, out: str, rows_beyond: int = 0, ring: _
 
     def written(shape: Shape) -> tuple[int, ...]:
         if cluster == 0:  # the library's, row by row
-            return (count, shape.m, _pitch(shape.n))
+            return (count, shape.m, _padded(shape.n))
         return (count, _tile_rows(shape, cluster) * BM, _ceil(shape.n, ring.bn) * ring.bn)
 
     return {
@@ -272,7 +283,7 @@ def _kernel(
         platform=Platform(min_capability=(9, 0), targets=("90a",)),
         accepts=Accepts(at_most={"k": longest_k}),
         run=run,
-        promises=Promises(expects=main.expects, error=_error(count), spoils=True, gate_shapes=(Shape(700, 1030, 600),)),
+        promises=Promises(expects=main.expects, error=_error(count), spoils=True, gate_shapes=GATE_SHAPES),
         timing=Timing(baseline="cublas.gemm"),
         story=story,
     )
@@ -284,16 +295,16 @@ def _story(idea: str, gain_over: str = "") -> Story:
 
 _RECONSTRUCT_ROWS = Step(
     "reconstruct_rows",
-    _grid(lambda s: (_ceil(s.n, 256), s.m), (256, 1)),
+    _grid(lambda s: (s.m * _ceil(s.n, 256), 1), (256, 1)),
     ("sums", "exponents_a", "exponents_b", "c", "m", "n"),
     expects=(Expect(r"DFMA(\..*)?", "two fp64 multiply-adds per modulus", least=2 * COUNT),),
 )
 _LIBRARY_PRODUCT = LibraryStep(
     problem=Problem("gemm", "int8", "int32", "row,col,row"),
     # n rounded up to 16: the columns beyond it multiply whatever lies below B's residues, and nobody reads them.
-    shape=lambda s: Shape(s.m, _pitch(s.n), _pitch(s.k)),
+    shape=lambda s: Shape(s.m, _padded(s.n), _pitch(s.k)),
     arrays=("residues_a", "residues_b", "sums"),
-    strides=lambda s: (s.m * _pitch(s.k), s.n * _pitch(s.k), s.m * _pitch(s.n)),
+    strides=lambda s: (s.m * _pitch(s.k), s.n * _pitch(s.k), s.m * _padded(s.n)),
     count=COUNT,
 )
 _SUMS = _multiply("sums", "S8", 1, Expect(r"STG\.E\.128(\..*)?", "sums are stored 16 bytes at a time", least=32))
@@ -319,7 +330,7 @@ def _fused(count: int) -> Kernel:
         ),
         Run(steps=steps, workspace=_workspace(count, 2, "residues")),
         _POSITIVE,
-        headers=(),
+        headers=("eight",),
         count=count,
         longest_k=UNSIGNED_K,
     )
@@ -337,7 +348,7 @@ def _ping_pong(count: int) -> Kernel:
         ),
         Run(steps=steps, workspace=_workspace(count, 1, "residues", ring=_NARROW)),
         _PING_PONG,
-        headers=("in_turn",),
+        headers=("eight", "in_turn"),
         count=count,
         longest_k=UNSIGNED_K,
         ring=_NARROW,
@@ -353,7 +364,7 @@ def _column_pass() -> Step:
 
     def launch(shape: Shape) -> Launch:
         return Launch(
-            grid=(PEERS, _ceil(shape.n, COLUMNS), 1),
+            grid=(PEERS * _ceil(shape.n, COLUMNS), 1, 1),
             block=(256, 1, 1),
             cluster=(PEERS, 1, 1),
             shared_bytes=COLUMNS * (KEPT + 2) * 8,
@@ -383,9 +394,9 @@ def _one_pass() -> Kernel:
     units = BM // 16 * (_NARROW.bn // 32)
     reconstruct = replace(
         before.run.steps[-1],
-        launch=_grid(lambda s: (_ceil(s.n, _NARROW.bn) * units // 2, _tile_rows(s, 1)), (128, 1)),
+        launch=_grid(lambda s: (_tiles(s) * units // 2, 1), (128, 1)),
     )
-    own = ("common/cp_async.cuh", "crt/eight.cuh", "crt/instructions.cuh", "crt/one_pass.cuh", "crt/peers.cuh")
+    own = ("common/cp_async.cuh", "crt/instructions.cuh", "crt/one_pass.cuh", "crt/peers.cuh")
     headers = (*before.code.headers, *own)
     return replace(
         before,
@@ -422,7 +433,7 @@ def _two_widths() -> Kernel:
     units, together = BM // 16 * (_TWO_WIDTHS.bn // 16), 4
     reconstruct = replace(
         before.run.steps[-1],
-        launch=_grid(lambda s: (_ceil(s.n, _TWO_WIDTHS.bn) * units // together, _tile_rows(s, 1)), (32, together)),
+        launch=_grid(lambda s: (_tiles(s, _TWO_WIDTHS) * units // together, 1), (32, together)),
     )
     passes = before.run.steps[:2]
     residues = _workspace(COUNT, 1, "residues", ring=_TWO_WIDTHS)["residues"]
@@ -456,7 +467,7 @@ def _two_widths() -> Kernel:
 
 
 def _half(shape: Shape) -> Shape:
-    """Shape of the blocks that R9 multiplies: even columns, rows of residues a multiple of 16 bytes (9_winograd.cu)."""
+    """Shape of the blocks that R9 multiplies: even columns, rows of residues as `_pitch` has them (9_winograd.cu)."""
     return Shape(_ceil(shape.m, 2), 2 * _ceil(shape.n, 4), _pitch(_ceil(shape.k, 2)))
 
 
@@ -466,8 +477,7 @@ def _column_blocks(shape: Shape) -> tuple[int, int]:
 
 
 def _output_blocks(shape: Shape) -> tuple[int, int]:
-    half = _half(shape)
-    return _ceil(half.n, _NARROW.bn) * _NARROW.bn // 32 * 4, _ceil(half.m, BM)
+    return _tiles(_half(shape)) * _NARROW.bn // 32 * 4, 1
 
 
 def _winograd_steps(count: int, multiply: Step) -> tuple[Step, ...]:
@@ -712,7 +722,7 @@ def _accurate() -> Kernel:
         _story("One INT8 product of magnitudes bounds how far rows and columns may be scaled.", gain_over="crt.fused"),
         Run(steps=steps, workspace=workspace),
         _POSITIVE,
-        headers=("coarse", "rows"),
+        headers=("coarse", "eight", "rows"),
         longest_k=UNSIGNED_K,
     )
     # A and B without Inf and NaN, the magnitudes of both, twice, and their product as it is converted.
@@ -725,10 +735,6 @@ MEASURE, SUMMARY, PLAN = 3, 2, 6
 """Doubles of a partial measure and of a summary (measures.cuh), and ints of the plan (10_certified.cu)."""
 NATIVE_SHARED = 5 * (BM * (16 + 4) + 16 * (96 + 4)) * 8
 """The ring of native_nn: 5 stages of 128 x 16 and 16 x 96 doubles, rows padded by 4."""
-
-
-def _tiles(shape: Shape) -> int:
-    return _ceil(shape.m, BM) * _ceil(shape.n, _NARROW.bn)
 
 
 _BOUND = replace(
@@ -790,7 +796,7 @@ def _certified_steps() -> tuple[Step, ...]:
         _LISTED,
         Step(
             "reconstruct",
-            _grid(lambda s: (_ceil(s.n, _NARROW.bn) * _NARROW.bn // 32, _tile_rows(s, 1)), (256, 1)),
+            _grid(lambda s: (_tiles(s) * _NARROW.bn // 32, 1), (256, 1)),
             ("plan", "kinds", "residues", "exponents_a", "exponents_b", "c", "n", "m", "n", "alpha", "beta"),
             expects=(Expect(r"DFMA(\..*)?", "two fp64 multiply-adds per modulus", least=8 * sum(range(LEAST, MOST))),),
         ),

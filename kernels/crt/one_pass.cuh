@@ -91,7 +91,7 @@ constexpr int COLUMN_THREADS = 256;  // of a block
 constexpr int LINE = KEPT + 2;       // doubles from one kept column to the next: no bank conflicts
 constexpr int GROUPS_KEPT = KEPT / NEIGHBOURS;
 
-// B: [k, n]   residues: COUNT x [n, pitch]   grid: (PEERS, n / COLUMNS rounded up), in clusters of PEERS
+// B: [k, n]   residues: COUNT x [n, pitch]   grid: PEERS * (n / COLUMNS, rounded up), in clusters of PEERS
 // shared memory: [COLUMNS, LINE] doubles
 extern "C" __global__ void __launch_bounds__(COLUMN_THREADS)
 column_pass(const double* b, int* exponents, signed char* residues, int n, int k) {
@@ -100,7 +100,7 @@ column_pass(const double* b, int* exponents, signed char* residues, int n, int k
     __shared__ int chosen[COLUMNS];
     double* const kept = reinterpret_cast<double*>(shared_bytes);
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int first = blockIdx.y * COLUMNS, rank = blockIdx.x;
+    const int first = blockIdx.x / PEERS * COLUMNS, rank = blockIdx.x % PEERS;
     // A warp loads two rows at a time: half of it 8 columns of both, which lie in different banks once they are kept.
     const int column = lane / 16 * 8 + lane % 8, odd = lane / 8 % 2;
     // Of a column, first pairs of all neighbours, then second ones, ...

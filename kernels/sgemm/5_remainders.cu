@@ -139,21 +139,21 @@ multiply(const __grid_constant__ TensorMap residues_a, const __grid_constant__ T
     walk_in_turn<int>(residues_a, residues_b, COUNT * rows * cols, steps, place, finish);
 }
 
-// C: [m, n], rows ldc apart   grid: (PARTS * tile columns, tile rows)   block: 256, a warp for 16 rows of a tile
+// C: [m, n], rows ldc apart   grid: PARTS * tiles   block: 256, a warp for 16 rows of a tile
 extern "C" __global__ void __launch_bounds__(256)
 reconstruct(const uint4* residues, const int* exponents_a, const int* exponents_b, float* c, int ldc, int m, int n,
             float alpha, float beta) {
-    const int rows = gridDim.y, cols = (n + BN - 1) / BN, tile_col = blockIdx.x / PARTS, part = blockIdx.x % PARTS;
+    const int cols = (n + BN - 1) / BN, place = blockIdx.x / PARTS, part = blockIdx.x % PARTS;
+    const int tile_row = place / cols, tile_col = place % cols;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const size_t place = static_cast<size_t>(blockIdx.y) * cols + tile_col;
-    const size_t next = static_cast<size_t>(rows) * cols * WARPS * PARTS * 32;  // to the next modulus
-    const uint4* from = residues + (place * WARPS + warp) * PARTS * 32 + part * 32 + lane;
+    const size_t next = static_cast<size_t>(gridDim.x) * WARPS * 32;  // to the next modulus
+    const uint4* from = residues + (static_cast<size_t>(place) * WARPS + warp) * PARTS * 32 + part * 32 + lane;
     uint4 all[COUNT];
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) {
         all[i] = __ldcs(&from[i * next]);
     }
-    const int top = blockIdx.y * BM + warp * 16 + lane / 4;
+    const int top = tile_row * BM + warp * 16 + lane / 4;
     const bool aligned = ldc % 2 == 0 && reinterpret_cast<size_t>(c) % 8 == 0;
     int s[2];
 #pragma unroll

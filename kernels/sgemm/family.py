@@ -50,10 +50,14 @@ BM = 128
 """Rows of a product's tile."""
 SLICES_N, REMAINDERS_N = 128, 192
 """Columns of it."""
+ALIGNED = 128
+"""Lines of residues begin at multiples of so many bytes (remainders.cuh)."""
 SLOTS, STAGES = 6, 5
 """Of the rings in shared memory: slots of one slice (products.cuh), stages of 128 residues (crt/listed.cuh)."""
 LONGEST_K = {"slices": 2**22, "remainders": 2**16}
 """Blocks along K are counted in a grid's second dimension; unsigned sums of residues must fit 32 bits."""
+GATE_SHAPES = (Shape(700, 1030, 600), Shape(140, 200, 4112))
+"""Of the remainders: several tiles; a K of 16 times an odd number, whose lines are padded by 112 bytes."""
 MARGIN = 1 + 2.0**-10
 """Slack of the remainders' bound: the device's radius is 2^-22 below the reference's."""
 SMALL_SUMS = 1 + 2.0**-5
@@ -95,7 +99,7 @@ def _ceil(a: int, b: int) -> int:
 
 
 def _pitch(k: int, multiple: int) -> int:
-    """Elements from one line to the next, of slices (a multiple of 8) or of residues (16)."""
+    """Elements from one line to the next, of slices (a multiple of 8) or of residues (`ALIGNED`)."""
     return _ceil(k, multiple) * multiple
 
 
@@ -277,7 +281,7 @@ def _remainder_steps(count: int) -> tuple[Step, ...]:
         Step("column_squares", _EVERY_CHUNK, ("b", "n", "squares", "n", "k")),
         Step(
             "column_residues",
-            _columns(16),
+            _columns(ALIGNED),
             ("b", "n", "squares", "exponents_b", "residues_b", "n", "k"),
             expects=(reduced,),
         ),
@@ -295,7 +299,7 @@ def _remainder_steps(count: int) -> tuple[Step, ...]:
         ),
         Step(
             "reconstruct",
-            _grid(lambda s: (_ceil(s.n, REMAINDERS_N) * REMAINDERS_N // 32, _ceil(s.m, BM))),
+            _grid(lambda s: (_tiles(s, REMAINDERS_N) * REMAINDERS_N // 32, 1)),
             ("residues", "exponents_a", "exponents_b", "c", "n", "m", "n", "alpha", "beta"),
             expects=(Expect(r"DFMA(\..*)?", "two fp64 multiply-adds per modulus", least=16 * count),),
         ),
@@ -310,8 +314,8 @@ def _remainder_workspace(count: int) -> dict[str, Buffer]:
         "exponents_a": Buffer("int32", lambda s: (s.m,)),
         "exponents_b": Buffer("int32", lambda s: (s.n,)),
         "squares": Buffer("fp64", lambda s: (_ceil(s.k, CHUNK), s.n)),
-        "residues_a": Buffer("int8", lambda s: (count * s.m, _pitch(s.k, 16))),
-        "residues_b": Buffer("int8", lambda s: (count * s.n, _pitch(s.k, 16))),
+        "residues_a": Buffer("int8", lambda s: (count * s.m, _pitch(s.k, ALIGNED))),
+        "residues_b": Buffer("int8", lambda s: (count * s.n, _pitch(s.k, ALIGNED))),
         "residues": Buffer("int8", written),
     }
 
@@ -341,7 +345,7 @@ def _remainders(count: int, story: Story) -> Kernel:
         error=_remainders_error(count),
         longest_k=LONGEST_K["remainders"],
         source="5_remainders.cu",
-    )
+    ).with_promises(gate_shapes=GATE_SHAPES)
 
 
 KERNELS = (

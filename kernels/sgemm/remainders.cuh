@@ -132,9 +132,9 @@ __device__ __forceinline__ void store_residues(const int (&x)[4], Word* to, size
     }
 }
 
-// Bytes from one line of residues to the next: TMA wants multiples of 16.
+// Bytes from one line of residues to the next: whole lines of memory, as in crt/residues.cuh.
 __device__ __forceinline__ int pitch(int k) {
-    return (k + 15) / 16 * 16;
+    return (k + 127) / 128 * 128;
 }
 
 // What reduces unsigned sums modulo a number that is known only when the kernel runs.

@@ -155,7 +155,7 @@ int main(int, char** v) {
         if (hopper_grid::problem.empty() && (meeting[0] || meeting[1])) hopper_grid::problem = "counters are left";
         check(0);
 #endif
-        run(PARTS * cols, rows, 256, [&] {
+        run(PARTS * cols * rows, 1, 256, [&] {
             LAUNCH(reconstruct)(plan.data(), kinds.data(), residues.data(), exponents_a.data(), exponents_b.data(), c, ldc, m, n,
                         alpha, beta);
         });

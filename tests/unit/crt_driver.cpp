@@ -26,7 +26,7 @@ struct Problem {
     std::vector<int> sums;  // [products, m, n], modulo 2^32
 
     Problem(int m, int n, int k, int products, unsigned most)
-        : m(m), n(n), k(k), columns((k + 15) / 16 * 16), products(products) {
+        : m(m), n(n), k(k), columns((k + 127) / 128 * 128), products(products) {
         std::mt19937 draw(1);
         const auto fill = [&](std::vector<Element>& matrix, int rows) {
             matrix.assign(size_t(products) * rows * columns, 0);

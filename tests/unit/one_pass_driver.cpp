@@ -35,7 +35,7 @@ int main(int, char** v) {
     hopper_grid::launch_in_turn(m, 1, 64, [&] { row_pass(a.data(), exponents_a.data(), residues_a.data(), m, k); }, seed);
     check();
     hopper_grid::dynamic_bytes = COLUMNS * LINE * 8;
-    hopper_grid::launch_in_turn(PEERS, (n + COLUMNS - 1) / COLUMNS, COLUMN_THREADS, [&] {
+    hopper_grid::launch_in_turn(PEERS * ((n + COLUMNS - 1) / COLUMNS), 1, COLUMN_THREADS, [&] {
         column_pass(b.data(), exponents_b.data(), residues_b.data(), n, k);
     }, seed, PEERS);
     check();
@@ -58,7 +58,7 @@ int main(int, char** v) {
             }
         }
     }
-    hopper_grid::launch_in_turn(BLOCKS_PER_TILE * cols, rows, 128, [&] {
+    hopper_grid::launch_in_turn(BLOCKS_PER_TILE * cols * rows, 1, 128, [&] {
 #ifdef TWO_WIDTHS
         threadIdx = {threadIdx.x % 32, threadIdx.x / 32, 0};
 #endif

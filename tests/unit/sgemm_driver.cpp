@@ -76,7 +76,7 @@ int main(int, char** v) {
     auto residues = guarded<uint4>(size_t(COUNT) * ceil_by(m, BM) * ceil_by(n, BN) * BM * BN / 16);
     hopper_grid::launch(2, 1, THREADS, 1, [&] { multiply(map_a, map_b, residues.data(), m, n, k); }, seed);
     check();
-    run(PARTS * ceil_by(n, BN), ceil_by(m, BM), [&] {
+    run(PARTS * ceil_by(n, BN) * ceil_by(m, BM), 1, [&] {
         reconstruct(residues.data(), exponents_a.data(), exponents_b.data(), C.data(), ldc, m, n, scalars[0], scalars[1]);
     });
 #else

@@ -116,7 +116,7 @@ class Certified:
     ) -> Decided:
         """A `Product`. `prepared`: B is, so inner exponents follow from it alone. Raises Broken."""
         (m, k), n = a.shape, b.shape[1]
-        rows, cols, wide = -(-m // 128), -(-n // 192), -(-k // 16) * 16
+        rows, cols, wide = -(-m // 128), -(-n // 192), -(-k // 128) * 128
         left = [
             *((np.int32, (6,)), (np.uint8, (rows, cols)), (np.int32, (wide,)), (np.float32, (rows * cols, 4))),
             *((np.int32, (m,)), (np.int32, (n,)), (np.uint8, (m, wide)), (np.uint8, (n, wide))),
@@ -136,7 +136,7 @@ class OnePass:
     def run(self, a: np.ndarray, b: np.ndarray, seed: int = 0) -> list[np.ndarray]:
         """(exponents of A [m] and B [n], residues [COUNT, m, pitch] and [COUNT, n, pitch], C [m,n]). Raises Broken."""
         (m, k), n = a.shape, b.shape[1]
-        wide = -(-k // 16) * 16
+        wide = -(-k // 128) * 128
         residues = [(np.uint8, (COUNT, length, wide)) for length in (m, n)]
         left = [(np.int32, (m,)), (np.int32, (n,)), *residues, (np.float64, (m, n))]
         return hopper_grid.run_on_arrays(self.program, (m, n, k, seed), (a, b), left)

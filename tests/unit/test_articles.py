@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 
+from gemmrepro import __main__ as command
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
-from gemmrepro.judge import claims
+from gemmrepro.judge import claims, published
 from gemmrepro.judge.published import as_csv, mapping_problems, published_rows
+from gemmrepro.paper.claims import references
 from gemmrepro.registry import articles
 
 
@@ -27,12 +30,7 @@ def test_an_article_is_what_its_folder_says(folder):
     shutil.copytree(folder / "ada", folder / "an-other")
     assert articles.article_names() == tuple(sorted(path.name for path in folder.iterdir()))
     ada, ozaki = articles.article("ada"), articles.article("ozaki")
-    assert (ada.regime, ada.cache, ada.language, ada.read) == (
-        "profiled",
-        "cold",
-        "English",
-        articles.article("an-other").read,
-    )
+    assert (ada.regime, ada.cache, ada.language) == ("profiled", "cold", "English")
     assert (ozaki.source, ozaki.title) == ("cutile", None)
     assert articles.chip_of("an-other", "RTX 4090").name == "NVIDIA GeForce RTX 4090"
     assert articles.chip_of("gpu-notes", "CPU (Colab)") is None and articles.chip_of("ada", "T4") is None
@@ -71,17 +69,12 @@ def test_the_numbers_are_those_of_all_articles(folder):
         ("ada/map.yaml", "[ada.scalar]", "[adda.scalar]", "line 2, key 'systems.1.0 naive': 'adda.scalar' is neither"),
         ("cute/map.yaml", "[cublas.gemm]", "[cublas.gem]", "'cublas.gem' is neither a kernel nor a library; name one"),
         ("ada/map.yaml", "program: author's program", "whose: mine", "ada/map.yaml, line 2, key 'systems.1.0 naive'"),
+        ("ada/map.yaml", "final kernel:", "last kernel:", "the system 'final kernel' of numbers.csv is missing"),
         (
-            "ada/map.yaml",
-            "final kernel:",
-            "last kernel:",
-            "map.yaml: the system 'final kernel' of numbers.csv is missing",
-        ),
-        (
-            "cute/map.yaml",
-            "    kernels: [cute.dsl_nvidia_example]\n    program: same idea",
-            "    kernels: [cute.article_base]\n    program: same idea",
-            "cute.article_base is called 'author's program' above; settle on one",
+            "ladder/map.yaml",
+            "[ladder.vectorized]",
+            "[ladder.naive]",
+            "is called 'author's program' above; settle",
         ),
         ("ada/numbers.csv", "RTX 4090", "RTX 4080", "article.yaml has no hardware 'RTX 4080'; name its chip"),
     ],
@@ -101,31 +94,80 @@ def test_what_is_wrong_is_one_line_with_its_file(folder, file, old, new, said):
     assert said in str(caught.value) and "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ({"derive": "rate"}, "claim 'x.y', key 'derive': 'rate' is none of share, ratio, step, order"),
+        ({"derive": "share"}, "key 'published': name the rows of numbers.csv that it is derived from"),
+        ({"derive": "share", "published": [{"system": "L9"}]}, "0 rows of numbers.csv match (system L9), not one"),
+        (
+            {"derive": "step", "published": [{"system": "L1 naive", "metric": "throughput"}]},
+            "a step is of a row 'A over B'",
+        ),
+        (
+            {"derive": "share", "published": [{"system": "A6000", "metric": "peak_bandwidth"}]},
+            "map.yaml has no kernels",
+        ),
+    ],
+)
+def test_what_cannot_be_derived_is_refused_with_its_line(tmp_path, entry, said):
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump({"claims": [{"id": "x.y", **entry}]}, sort_keys=False))
+    with pytest.raises(UserError) as caught:
+        claims.load_file(tmp_path / "claims.yaml", "ladder")
+    assert said in str(caught.value) and "line 2, claim 'x.y'" in str(caught.value)
+
+
+def test_a_folder_alone_makes_an_article(folder, monkeypatch, capsys):
+    """Made by the command and filled in, it has claims, verdicts, a reference and a family's figures, named nowhere."""
+    assert command.run(["article", "new", "fresh"]) == 0 and command.run(["article", "check", "fresh"]) == 1
+    assert "fresh/map.yaml, line 4, key 'systems.Kernel 1': 'family.kernel' is neither a" in capsys.readouterr().out
+    header = (folder / "fresh/numbers.csv").read_text().splitlines()[0]
+    rows = ["a,Kernel 1,fp32,4096,,throughput,9,TFLOP/s,H100,p,", "a,Kernel 2,fp32,4096,,throughput,18,TFLOP/s,H100,p,"]
+    rows += [
+        "a,cuBLAS,fp32,4096,,throughput,20,TFLOP/s,H100,p,",
+        "b,Kernel 2 over cuBLAS,fp32,4096,,speedup,0.9,ratio,H100,p,",
+    ]
+    (folder / "fresh/numbers.csv").write_text("\n".join([header, *rows]) + "\n")
+    mapped = {"Kernel 1": "ladder.smem", "Kernel 2": "ladder.warptile", "cuBLAS": "cublas.sgemm"}
+    systems = {name: {"kernels": [kernel], "program": "same idea", "why": "y"} for name, kernel in mapped.items()}
+    (folder / "fresh/map.yaml").write_text(yaml.safe_dump({"systems": systems}))
+    for read in (articles._read_map, published._read):
+        read.cache_clear()
+    assert command.run(["article", "check", "fresh"]) == 0
+    found = {claim.id: claim for claim in claims.load() if claim.article == "fresh"}
+    kinds = [name.split(".")[1] for name in found]
+    assert [kinds.count(kind) for kind in ("share", "ratio", "step", "order")] == [2, 3, 1, 1]
+    step = found["fresh.step.Kernel-2.a.fp32.n4096"]
+    assert (step.value, step.same_side, step.family, step.where) == (2.0, True, "ladder", "p")
+    assert found["fresh.ratio.Kernel-1.a.fp32.n4096"].value == 0.45
+    assert "fresh" in articles.about("ladder") and "fresh" in {name for each in references() for name in each.articles}
+    assert command.run(["article", "judge", "fresh"]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(r"fresh.order\S+ +reproduced", shown) and "7 claims on NVIDIA H200" in shown
+    with pytest.raises(UserError, match="this name is there already; choose another"):
+        command.run(["article", "new", "fresh"])
+    (text := folder.parent / "text.txt").write_text("9 of 20,\nand 31 more")
+    assert command.run(["article", "check", "fresh", "--text", str(text)]) == 1
+    assert "text.txt, line 2: no row of numbers.csv has the number 31; enter it" in capsys.readouterr().out
+
+
 def test_an_article_that_is_not_there_is_refused_with_those_that_are():
     with pytest.raises(UserError, match="there is no article 'adda'; known articles: ada, cute"):
         articles.article("adda")
 
 
 def test_a_claim_may_name_kernels_of_any_family(folder):
-    text = """
-claims:
-  - id: ada.across
-    where: text
-    statement: It is {value} times as fast.
-    published: [{system: "3.1 n-stage, 4x4 tiles", metric: throughput, n: 4096}]
-    compute: {metric: speedup, kernel: hopper.sketch, over: ada.scalar, n: 4096}
-    transfer: {kind: ratio, why: Both run here.}
-    tolerance: 0.1
-"""
-    system = next(row for row in published_rows("ada") if row["metric"] == "throughput" and row["n"] == 4096)["system"]
-    path = folder / "claims.yaml"
-    path.write_text(text.replace("3.1 n-stage, 4x4 tiles", system))
-    (own,) = claims.load_file(path, "ada")
-    path.write_text(path.read_text().replace("ada.across", "across.x"))
-    (theirs,) = claims.load_file(path, "ada")
-    path.write_text(path.read_text().replace("where: text", "family: memory\n    where: text"))
-    (named,) = claims.load_file(path, "ada")
-    assert (own.family, theirs.family, named.family) == ("ada", "hopper", "memory")
+    entry = {
+        "where": "text",
+        "statement": "It is {value} times as fast.",
+        "published": [{"system": "3.1 n-stage + 4x tiling", "metric": "throughput", "n": 4096}],
+        "compute": {"metric": "speedup", "kernel": "hopper.sketch", "over": "ada.scalar", "n": 4096},
+        "transfer": {"kind": "ratio", "why": "Both run here."},
+        "tolerance": 0.1,
+    }
+    named = [{"id": "ada.across"}, {"id": "across.x"}, {"id": "across.y", "family": "memory"}]
+    (folder / "claims.yaml").write_text(yaml.safe_dump({"claims": [{**each, **entry} for each in named]}))
+    assert [claim.family for claim in claims.load_file(folder / "claims.yaml", "ada")] == ["ada", "hopper", "memory"]
 
 
 def test_a_claim_rests_on_the_authors_program_on_the_same_idea_or_on_ours(folder):

@@ -97,19 +97,19 @@ def test_the_projects_own_recordings_are_accepted_whatever_is_built(gpu, family,
 
 def test_foreign_rows_may_be_of_an_earlier_build_where_a_later_take_supersedes_them(tmp_path, monkeypatch):
     monkeypatch.setattr("gemmrepro.recordings.bundles.RECORDINGS", tmp_path / "none")
-    for row in (*read_summary(H200 / "crt"), *read_summary(H200 / "ceilings")):
+    for row in (*read_summary(H200 / "hopper"), *read_summary(H200 / "ceilings")):
         if row["toolkit"] != "library":
             write_build(tmp_path / "build", row["kernel"], row["toolkit"], row["build_key"])
-    for family in ("ceilings", "crt"):
+    for family in ("ceilings", "hopper"):
         shutil.copytree(H200 / family, tmp_path / "h200" / family)
-    kept = takes(tmp_path / "h200", "crt")[8:10]
-    for take in set(takes(tmp_path / "h200", "crt")) - set(kept):
+    kept = takes(tmp_path / "h200", "hopper")[5::4]
+    for take in set(takes(tmp_path / "h200", "hopper")) - set(kept):
         shutil.rmtree(take)
     write_bundle(tmp_path / "h200", tmp_path / "both.zip")
     accept(read_bundle(tmp_path / "both.zip"), tmp_path / "recorded", tmp_path / "build")
     shutil.rmtree(kept[1])
     write_bundle(tmp_path / "h200", tmp_path / "earlier.zip")
-    with pytest.raises(UserError, match=r"6 of 18 rows of crt are of no binary"):
+    with pytest.raises(UserError, match=r"10 of 30 rows of hopper are of no binary"):
         accept(read_bundle(tmp_path / "earlier.zip"), tmp_path / "other", tmp_path / "build")
 
 

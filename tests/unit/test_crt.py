@@ -6,10 +6,10 @@ round, reduce and reconstruct on the CPU (tests/unit/cuda_words.hpp turns CUDA's
 
 from __future__ import annotations
 
+import csv
 import math
 import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -18,13 +18,11 @@ import numpy as np
 import pytest
 from ozaki_matrices import LAST_ROUNDING, integers_of
 
-from gemmrepro import experiments, operations, registry
-from gemmrepro.core.paths import KERNELS_DIR
-from gemmrepro.gpu import loaded as gpu_loaded
-from gemmrepro.gpu.loaded import Loaded
+from gemmrepro import registry
+from gemmrepro.core.paths import KERNELS_DIR, ROOT
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import exact, inputs, moduli, residues, scheme2
-from gemmrepro.registry import LibraryStep
+from gemmrepro.registry import Step
 
 DRIVER = Path(__file__).with_name("crt_words_driver.cpp")
 MODES = [(14, 1), (15, 0), (16, 1)]
@@ -267,67 +265,19 @@ def test_seven_products_make_what_eight_do(device: Device, name: str) -> None:
 # Records ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_librarys_products_take_a_modulus_each(monkeypatch) -> None:
-    """The i-th multiplies the i-th residues of A and B into the i-th sums, in whole 16 columns."""
-    kernel, shape, seen, called = registry.kernel("crt.library"), Shape(5, 7, 20), [], []
-
-    class Lt:
-        def candidates(self, given, most):
-            seen.append(given)
-            return [lambda: called.append(len(called))]
-
-    monkeypatch.setattr(gpu_loaded, "opened_lt", lambda session: Lt())
-    loaded = Loaded.__new__(Loaded)
-    loaded.session = None
-    arrays = {
-        name: np.arange(math.prod(array.lengths(shape)), dtype=np.int64).reshape(array.lengths(shape))
-        for name, array in kernel.run.workspace.items()
-    }
-    (step,) = (one for one in kernel.run.steps if isinstance(one, LibraryStep))
-    loaded._library(shape, step, arrays)()
-    assert len(called) == len(seen) == 15
-    for i, one in enumerate(seen):
-        assert (one.shape, one.problem.dtype_in, one.problem.layout) == (Shape(5, 16, 32), "int8", "row,col,row")
-        assert [int(array[0]) for array in (*one.inputs, one.output)] == [i * 5 * 32, i * 7 * 32, i * 5 * 16]
-        (rows, columns), out = operations.counts(one.problem, one.shape)
-        assert one.inputs[0].size >= rows and one.inputs[1].size >= columns and one.output.size >= out
+@pytest.mark.parametrize("k", [1, 2000, 4104, 5008])
+def test_rows_of_residues_begin_at_lines_of_memory(k: int) -> None:
+    """Where K is no multiple of 128 the product otherwise runs at half its speed."""
+    for kernel in (*registry.kernels("crt"), *registry.kernels("sgemm")[4:]):
+        mapped = {name for step in kernel.run.steps if isinstance(step, Step) for name in step.tensor_maps}
+        for name in mapped or {"residues_a", "residues_b"}:
+            depth = -(-k // 2) if "factors" in name else k
+            assert kernel.run.workspace[name].lengths(Shape.cube(k))[-1] == -(-depth // 128) * 128, (kernel.id, name)
 
 
-# Experiment ---------------------------------------------------------------------------------------------------------
-
-
-class Products:
-    """Stands in for an experiment's context: one exact library, and one that errs by a known amount."""
-
-    def __init__(self, parameters) -> None:
-        self.parameters, self.subjects, self.session = parameters, ("right", "wrong"), self
-
-    def sync(self) -> None:
-        pass
-
-    def bind(self, subject, given):
-        def call() -> None:
-            n = given.shape.n
-            a, b = (one.reshape(n, n) for one in given.inputs)
-            c = exact.product(a, b).nearest()
-            c[0, 0] += 2.0**-40 * (subject == "wrong")
-            given.output[:] = c.ravel()
-
-        return call
-
-    def row(self, subject, **cells):
-        return {"kernel": subject, **cells}
-
-
-@pytest.mark.parametrize("law", ["normal", "phi 2"])
-def test_the_experiment_measures_errors_in_units_of_u(law: str, monkeypatch) -> None:
-    (experiment,) = experiments.declared("crt")
-    monkeypatch.setitem(sys.modules, "cupy", np)
-    context = Products({**experiment.parameters, "rows": 3})
-    right, wrong = experiment.measure(context, {"law": law, "n": 24})
-    assert set(right) == {"kernel", *(column.name for column in experiment.columns)}
-    assert 0 < right["max_u"] <= 1 and right["rms_u"] < right["max_u"]
-    a, b = sys.modules[experiment.measure.__module__].draw(law, 24, 1, np)
-    scale = (np.abs(a) @ np.abs(b))[0, 0]
-    assert wrong["max_u"] == pytest.approx(2.0**13 / scale, rel=0.01)
-    assert {point["law"] for point in experiment.points(experiment.parameters)} == set(experiment.figures[0].panels)
+@pytest.mark.parametrize("family", ["crt", "sgemm"])
+def test_no_kernel_falls_off_at_a_size_between_multiples_of_128(family: str) -> None:
+    with (ROOT / f"reports/recorded/h200/{family}/summary.csv").open(newline="") as file:
+        ratios = {(row["kernel"], row["m"]): float(row["ratio"] or 0) for row in csv.DictReader(file)}
+    for kernel in registry.kernels(family):
+        assert ratios[kernel.id, "5008"] >= 0.85 * ratios[kernel.id, "4096"], kernel.id

@@ -495,7 +495,7 @@ claims:
 def test_claims_on_experiments_are_checked(sums, tmp_path):
     path = tmp_path / "claims.yaml"
     path.write_text(CLAIMS % ", where: {law: [normal], k: 64}")
-    (one,) = claims.load_file(path, "ada")
+    (one,) = claims.load_file(path, "ada", families=["sums"])
     assert one.kernels == ("sums.inside", "sums.outside") and one.published[0]["value"] == 0
     for change, word in (
         (("errors", "misses"), "no experiment 'misses'"),
@@ -509,7 +509,7 @@ def test_claims_on_experiments_are_checked(sums, tmp_path):
     ):
         path.write_text((CLAIMS % ", where: {law: [normal], k: 64}").replace(*change))
         with pytest.raises(UserError, match=word):
-            claims.load_file(path, "ada")
+            claims.load_file(path, "ada", families=["sums"])
 
 
 def draw(made: World, folder: Path | None):

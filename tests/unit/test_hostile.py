@@ -34,7 +34,7 @@ from gemmrepro.host import config
 from gemmrepro.judge import claims, expressions
 from gemmrepro.recordings import compare
 from gemmrepro.recordings.bundles import read_bundle
-from gemmrepro.registry import families
+from gemmrepro.registry import articles, families
 
 CANARY = Path(tempfile.gettempdir()) / "gemmrepro-was-here"
 SECONDS = 20
@@ -104,9 +104,9 @@ def _yaml(text: str) -> Callable[[Path], object]:
 
 def _claims(**changes: Any) -> Callable[[Path], object]:
     """A genuine file of claims whose first claim is changed."""
-    document = yaml.safe_load((ROOT / "articles/ladder/claims.yaml").read_text())
-    document["claims"][0] |= changes
-    return _yaml(yaml.safe_dump(document))
+    document = articles.document_of(ROOT / "articles/ladder/claims.yaml")
+    first, *rest = document["claims"]
+    return _yaml(yaml.safe_dump({**document, "claims": [{**first, **changes}, *rest]}))
 
 
 def _settings(path: str, value: Any) -> Callable[[Path], object]:

@@ -169,7 +169,7 @@ def with_grid(kernel: registry.Kernel, blocks: int) -> registry.Kernel:
     """Level 7.6 launched with any number of blocks, twice: the second finds the workspace as the first left it."""
     (cut,) = kernel.steps_at(CUT)
     grid = replace(cut, launch=lambda shape: replace(cut.launch(shape), grid=(blocks, 1, 1)))
-    return kernel.with_run(steps=(grid, grid))
+    return replace(kernel, run=replace(kernel.run, steps=(grid, grid)))
 
 
 @pytest.mark.parametrize(

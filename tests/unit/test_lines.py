@@ -47,7 +47,6 @@ def f(
     [
         ("x.cu", CPP, 7),
         ("x.py", PYTHON, 1 + 3 + 3 + 1),
-        ("x.py", '"""Only a docstring."""\n# and a comment\n', 0),
     ],
 )
 def test_docstrings_comments_and_blank_lines_are_left_out(tmp_path, name, text, lines):

@@ -187,7 +187,10 @@ def on_two_blocks(kernel: Kernel) -> Kernel:
         few = launch if "clear" in step.entry else replace(launch, grid=(min(2, launch.grid[0]), 1, 1))
         return replace(step, launch=lambda _: few)
 
-    return kernel.with_run(steps=lambda shape: tuple(fewer(step, shape) for step in kernel.steps_at(shape)))
+    return replace(
+        kernel,
+        run=replace(kernel.run, steps=lambda shape: tuple(fewer(step, shape) for step in kernel.steps_at(shape))),
+    )
 
 
 def test_blocks_that_sort_several_tiles_and_count_several_ranges(folder, precompiled, law="sorted"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from records import record
 
 from gemmrepro import registry
 from gemmrepro.errors import UserError
-from gemmrepro.operations import Shape, shape_of
+from gemmrepro.operations import Shape, counts, shape_of
 from gemmrepro.registry import Kernel, LibraryStep, Step, TensorMap, card, keys
 from gemmrepro.registry.requirements import requirement
 
@@ -35,6 +36,34 @@ def test_a_shape_a_rung_cannot_run_is_refused_by_name(kernel_id: str, shape: Sha
         kernel.check(shape)
     assert kernel_id in str(refused.value)
     assert registry.kernel("ladder.smem").takes(Shape(77, 1, 129))
+
+
+MEMORY = 141 * 10**9
+TILES_ALONG_Y = {"ada", "ceilings", "cute", "hopper", "ladder"}
+"""Families some of whose grids grow along y, or hold a whole array of blocks: they refuse what no GPU launches."""
+
+
+def longest_shapes(kernel: Kernel) -> Iterator[Shape]:
+    """One axis as long a power of two as the record and a GPU's memory allow, the others short."""
+    for axis, *others in itertools.product(range(3), (1, 128), (1, 128)):
+        for shape in (Shape(*others[:axis], 2**power, *others[axis:]) for power in range(31, -1, -1)):
+            inputs, output = counts(kernel.problem, shape)
+            if kernel.takes(shape) and 8 * sum((*inputs, output)) + kernel.workspace_bytes(shape) <= MEMORY:
+                yield shape
+                break
+
+
+@pytest.mark.parametrize("family", registry.families.family_names())
+def test_no_grid_is_too_large_for_a_gpu_or_its_shape_is_refused_before_anything_is_launched(family: str) -> None:
+    for kernel, shape in [(each, shape) for each in registry.kernels(family) for shape in longest_shapes(each)]:
+        part = kernel.at(shape)
+        grids = [step.launch(shape).grid for step in part.steps_at(shape) or (part,) if hasattr(step, "launch")]
+        if all(x < 2**31 and max(y, z) < 2**16 for x, y, z in grids):
+            kernel.check(shape)
+        else:
+            assert family in TILES_ALONG_Y, (kernel.id, shape, grids)
+            with pytest.raises(UserError, match=r"cannot run .*: a grid of .* blocks exceeds .*Choose another size"):
+                kernel.check(shape)
 
 
 def test_what_there_is_not_is_named_with_what_there_is() -> None:

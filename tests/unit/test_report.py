@@ -343,7 +343,7 @@ def test_what_is_missing_is_said(report, sentences, request):
 
 
 def test_data_for_programs(odd):
-    """Claims and figures as CSV with a schema, verdicts that keep theirs."""
+    """Claims and figures as CSV with a schema, verdicts that keep theirs, and a badge."""
     data = odd.folder / "data"
     rows = pd.read_csv(data / "claims.csv")
     verdicts = json.loads((data / "verdicts.json").read_text())
@@ -355,6 +355,8 @@ def test_data_for_programs(odd):
     assert list(schemas.errors(verdicts, schema)) == []
     verdicts["claims"][0]["verdict"] = "true"
     assert [error.json_path for error in schemas.errors(verdicts, schema)] == ["$.claims[0].verdict"]
+    held = sum(claim["verdict"] == "reproduced" for claim in verdicts["claims"] if claim["register"] == "article")
+    assert re.search(rf"<title>claims: {held} of \d+ hold</title>", (data / "badge.svg").read_text())
     tables = [*data.glob("figures/ladder/*.csv")]
     assert tables and all(len(pd.read_csv(path)) and path.with_suffix(".svg").is_file() for path in tables)
 

@@ -46,7 +46,7 @@ def test_every_entry_has_a_record_of_its_own():
     part = FUSED.codes[0]
     assert (part.code.function, part.codes, part.run.program, FUSED.parts) == ("maxima", (part,), None, (FUSED,))
     assert part.run.workspace == FUSED.run.workspace and part.promises.spills == ()
-    twice = FUSED.with_run(steps=(*FUSED.run.steps, FUSED.run.steps[0]))
+    twice = replace(FUSED, run=replace(FUSED.run, steps=(*FUSED.run.steps, FUSED.run.steps[0])))
     assert [one.code.entry for one in twice.codes] == [one.code.entry for one in FUSED.codes]
     with pytest.raises(UserError, match="its entry must be one of its steps"):
         FUSED.with_code(entry="something")
@@ -79,10 +79,16 @@ def test_the_compiler_is_promised_what_the_workspace_holds():
     # A promise changes the machine code, and so the key under which measurements are filed.
     promised = {**FUSED.run.workspace, "slices_a": Buffer("bf16", lambda shape: (7, shape.m, shape.k))}
     hinted = [replace(step, defines={**step.defines, "HINTS": "occupancy=1"}) for step in FUSED.run.steps]
-    kernels = (FUSED, FUSED.with_run(workspace=promised), FUSED.with_run(steps=tuple(hinted)))
+    kernels = (
+        FUSED,
+        replace(FUSED, run=replace(FUSED.run, workspace=promised)),
+        replace(FUSED, run=replace(FUSED.run, steps=tuple(hinted))),
+    )
     assert len({key.build_key(one, "13.4", VERSIONS) for one in kernels}) == 3
     assert len({keys.compiled(one) for one in kernels}) == 3
-    assert keys.judged(FUSED) != keys.judged(FUSED.with_run(steps=FUSED.run.steps[:3] + FUSED.run.steps[5:]))
+    assert keys.judged(FUSED) != keys.judged(
+        replace(FUSED, run=replace(FUSED.run, steps=FUSED.run.steps[:3] + FUSED.run.steps[5:]))
+    )
 
 
 @pytest.mark.parametrize("shape", [Shape.cube(256), Shape(512, 128, 256)], ids=str)

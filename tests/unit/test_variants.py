@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,9 @@ WARPTILE = registry.kernel("ladder.warptile")
 def doubled():
     """warptile as if its source had two entry points, the second one for large problems."""
     variants = tuple(Variant(entry, WARPTILE.launch, WARPTILE.params) for entry in (WARPTILE.code.entry, "large"))
-    return WARPTILE.with_run(variants=variants, choose=lambda shape: variants[shape.m > 1000])
+    return replace(
+        WARPTILE, run=replace(WARPTILE.run, variants=variants, choose=lambda shape: variants[shape.m > 1000])
+    )
 
 
 def test_parts_are_kernels_of_one_entry_and_the_shape_chooses_one():

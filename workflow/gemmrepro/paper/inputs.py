@@ -78,10 +78,6 @@ class FigureView:
     rows: Sequence[str] = ()
     links: Sequence[Mapping[str, str]] = ()
 
-    def link_of(self, line: int, column: str) -> str:
-        """The id of the row that holds the number in this cell of `table`; empty if no single row does."""
-        return self.links[line].get(column, "") if self.links else ""
-
 
 def read_figures(folder: Path, family: str, files: Files) -> list[FigureView]:
     """The family's figures in `folder`, those of statements and regimes first; their SVG and CSV go to `files`."""

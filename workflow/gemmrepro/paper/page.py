@@ -92,6 +92,7 @@ def render(inputs: Inputs) -> dict[str, str]:
     files.text(exports.search_script(inputs.verdicts.claims, families, pages["index.html"]), exports.SEARCH)
     metrics = {f"claim-{anchor(name)}": claim.metric for name, claim in declared.items()}
     files.text(exports.evidence_script(families, baselines, findings, metrics), exports.EVIDENCE)
+    files.text(environment.get_template("badge.svg.j2").render(verdicts=inputs.verdicts), "data/badge.svg")
     exports.add_exports(files, inputs.verdicts, {name: claim.value for name, claim in declared.items()}, cited)
     return {place: secured(text) for place, text in bundle.resolved(pages, files).items()}
 

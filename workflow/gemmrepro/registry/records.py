@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -38,6 +39,8 @@ USUAL_SHAPES = (Shape(1, 2**20, 1), *(Shape.cube(n) for n in (512, 4096)), Shape
 
 LARGE_SHAPE = Shape.cube(16384)
 """One on which a launch that depends on the shape has its largest block."""
+
+LARGEST_GRID = (2**31 - 1, 65535, 65535)  # blocks along x, y and z
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +100,6 @@ class Kernel:
 
     def with_accepts(self, **changes: Any) -> Kernel:
         return replace(self, accepts=replace(self.accepts, **changes))
-
-    def with_run(self, **changes: Any) -> Kernel:
-        return replace(self, run=replace(self.run, **changes))
 
     def with_promises(self, **changes: Any) -> Kernel:
         return replace(self, promises=replace(self.promises, **changes))
@@ -216,24 +216,28 @@ class Kernel:
         )
 
     def takes(self, shape: Shape) -> bool:
-        """Whether this rung can run `shape`."""
-        try:
-            self.check(shape)
-        except UserError:
-            return False
-        return True
+        """Whether `accepts` has no objection to `shape`; `check` also looks at the grids that it takes."""
+        return not any(self.accepts.objections(self.problem, shape))
 
     def check(self, shape: Shape) -> None:
         """Raise if this rung cannot run `shape`.
 
         Raises:
-            UserError: names the kernel, the dimension and the multiple it needs.
+            UserError: names the kernel, the dimension and the multiple it needs, or the grid that no GPU launches.
         """
-        objections = "; ".join(self.accepts.objections(self.problem, shape))
+        objections = "; ".join(self.accepts.objections(self.problem, shape)) or self._grids_beyond(shape)
         if objections:
             raise UserError(
                 f"{self.id} cannot run {shape}: {objections}. Choose another size, or a rung that handles tails."
             )
+
+    def _grids_beyond(self, shape: Shape) -> str:
+        part = self.at(shape)
+        own = [step for step in part.steps_at(shape) or (part,) if not isinstance(step, LibraryStep)]
+        grids = {
+            grid for grid in (step.launch(shape).grid for step in own) if any(map(operator.gt, grid, LARGEST_GRID))
+        }
+        return "; ".join(f"a grid of {grid} blocks exceeds {LARGEST_GRID}" for grid in sorted(grids))
 
     @property
     def compiler_traits(self) -> CompilerTraits:
