@@ -58,7 +58,7 @@ for law in LAWS:
     scale = 0.5 * abs(a) @ abs(b)
     results = []
     least = sum(each.total for each in program.decision(program.Shape(m, n, k)))
-    some, more = least + 900_000, least + 2_200_000
+    some, more = least + 1_300_000, least + 2_600_000
     for turned in ((False, True) if law == "normal" else (False,)):
         stored = [np.ascontiguousarray(x.T).T if turned else x for x in (a, b)]
         held = blas.prepare(Array(stored[1]), binary=sys.argv[4])

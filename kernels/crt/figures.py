@@ -106,7 +106,7 @@ def _words(frame: pd.DataFrame, errors: pd.DataFrame) -> tuple[str, str]:
         alt = "Speed of FP64 from residues relative to DGEMM by size, of which nothing was measured."
         return "FP64 from residues against DGEMM: not measured", alt
     best, last = frame.loc[frame["y"].idxmax()], frame.groupby("series", sort=False).last()
-    title = f"INT8 residues multiply FP64 up to {format_number(best['y'])} times as fast as DGEMM "
+    title = f"In turn INT8 residues multiply FP64 up to {format_number(best['y'])} times as fast as DGEMM "
     ends = listed([f"{format_number(y)} ({name})" for name, y in last["y"].items()])
     fine = [f"{name} for {(errors.loc[name] <= 1).sum()} of {errors.loc[name].count()}" for name in errors.index]
     alt = finding(

@@ -117,9 +117,9 @@ def dram_rate(given: Inputs) -> Calculated:
 
 
 def counts(given: Inputs) -> Calculated:
-    """The counter `options.counter` of the first kernel over that of the second. Option: its `unit`."""
+    """The counters `options.counter`, blanks between, summed: of the first kernel over the second. Option: `unit`."""
     name, unit = str(given.options["counter"]), str(given.options.get("unit", ""))
-    first, second = (given.counter(name, unit, index) for index in range(2))
+    first, second = (sum(given.counter(each, unit, index) for each in name.split()) for index in range(2))
     if not second:
         raise NotMeasured(f"{given.kernels[1].id} counted none of {name}")
     return Calculated(first / second, f"{first:,.0f} and {second:,.0f}")

@@ -36,9 +36,9 @@ def gains(inputs: Inputs) -> Drawing:
             if mark.panel == panel and mark.measured and not unit:
                 rows.append((called, mark))
     caption = (
-        "Gains that the notes print for an A100, T4 or V100, each over its own baseline on the same GPU: a histogram "
-        "over its first version, a kernel over the same without an L2 window, a compiled form over eager PyTorch, and "
-        "the time that a method reports over the synchronised clock."
+        "Gains that the notes print for an A100, T4 or V100, each over its own baseline on the same GPU. They are of a "
+        "histogram over its first version, a kernel over the same without an L2 window, a compiled form over eager "
+        "PyTorch, and the time that a method reports over the synchronised clock."
     )
     lines, texts, lines_of_table = [], [], []
     for name, mark in rows:
