@@ -214,7 +214,9 @@ CRT = {
         "crt.fused", r"depth \+ h < k &&", "depth + h < k - 1 &&", header="crt/columns.cuh"
     ),
     "sums not reduced": Plant("crt.fused", r"residue\(d\[4 \* i\], p\)", "d[4 * i]"),
-    "scaled back by a power too much": Plant("crt.fused", r"power\(1023 - t\)", "power(1024 - t)"),
+    "scaled back by a power too much": Plant(
+        "crt.fused", r"power\(1023 - t\)", "power(1024 - t)", header="crt/eight.cuh"
+    ),
     "the residues of the modulus before": Plant("crt.fused", r"tile\.modulus \* m", "max(tile.modulus - 1, 0) * m"),
     "both blocks of a cluster load the same half of B": Plant("crt.fused", r" \+ rank \* SHARE, \(1", ", (1"),
     "sums of the modulus before kept": Plant("crt.fused", r"p > 0 \|\| s > 0", "true"),
@@ -259,7 +261,9 @@ CRT = {
     "the last 16 columns of a wide tile left out": Plant(
         "crt.two_widths", r"part < WIDTH / 16", "part < NARROW / 16", header="crt/two_widths.cuh"
     ),
-    "a row of C too many": Plant("crt.fused", r"row < m && column < n", "row <= m && column < n"),
+    "a row of C too many": Plant(
+        "crt.fused", r"row < m && column < n", "row <= m && column < n", header="crt/eight.cuh"
+    ),
     "a quarter of each step of INT8 left out": Plant("crt.unsigned", r"s < BK / 32;", "s < BK / 32 - 1;"),
     "fewer moduli than the record says": Plant("crt.fused_14", record={"defines": {"NUMBERS": "12"}}),
 }

@@ -221,7 +221,7 @@ def test_a_setting_reaches_the_shell_as_one_argument(tree: Path, tmp_path: Path)
     target = "results/experiments/pytorch/training.csv"
     plan = snakemake("-n", "-p", "--configfile", str(mine), "--", target, folder=tree)
     assert plan.returncode == 0, plan.stdout[-2000:]
-    (command,) = re.findall(r"(python3 -m gemmrepro\.experiments\.run .*--name \S*training\b.*)$", plan.stdout, re.M)
+    (command,) = re.findall(r"(python3 -m gemmrepro experiments .*--name \S*training\b.*)$", plan.stdout, re.M)
     words = shlex.split(command)
     assert json.loads(words[words.index("--settings") + 1])["training"] == {"modes": ["default", "eager"]}
     assert "touch" not in words and not CANARY.exists()

@@ -166,9 +166,9 @@ def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys)
     record.patch.setattr(script.merge, "merge", lambda *folders: merged.append(folders[:2]) or 12)
     asked = ("--families", "crt", "--missing", "--experiments", "none")
     for stated, toolkits, caches in (
-        ((), ["cuda12", "cuda13"], ["warm"]),
-        (("--caches", "cold,warm"), ["cuda12", "cuda13"], ["cold", "warm"]),
-        (("--toolkits", "cuda13"), ["cuda13"], ["warm"]),
+        ((), ["cuda13"], ["warm"]),
+        (("--caches", "cold,warm"), ["cuda13"], ["cold", "warm"]),
+        (("--toolkits", "cuda12,cuda13"), ["cuda12", "cuda13"], ["warm"]),
     ):
         assert record(*asked, *stated) == 0
         (given,) = [given for module, _, given in record.stages.calls if module == "sweep"]
