@@ -23,6 +23,7 @@ SPEEDS = {
     "crt.ping_pong": "15 moduli",
     "crt.ping_pong_16": "16 moduli",
     "crt.winograd": "15, Winograd",
+    "crt.shared": "15, shared tiles",
 }
 ERRORS = {"crt.fused_14": "14 moduli", "crt.fused": "15 moduli", "crt.fused_16": "16 moduli"}
 """Kernels by which the error of a number of moduli was measured; the others compute the same bits."""
