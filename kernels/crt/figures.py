@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.kit import Look, curves, empty, marks
+from gemmrepro.figures.kit import Look, curves, marks
 from gemmrepro.figures.ladder import made_here
 from gemmrepro.figures.style import BAD, GOOD, MARKERS, SERIES, Drawing, finding, origin
 from gemmrepro.measure.rows import cubes, select
@@ -23,6 +23,7 @@ SPEEDS = {
     "crt.ping_pong": "15 moduli",
     "crt.ping_pong_16": "16 moduli",
     "crt.winograd": "15, Winograd",
+    "crt.shared": "15, shared tiles",
 }
 ERRORS = {"crt.fused_14": "14 moduli", "crt.fused": "15 moduli", "crt.fused_16": "16 moduli"}
 """Kernels by which the error of a number of moduli was measured; the others compute the same bits."""
@@ -37,11 +38,12 @@ def residues(inputs: Inputs) -> Drawing:
         {"panel": "speed", "series": SPEEDS[one["kernel"]], "x": one["n"], "y": one["ratio"], **one}
         for one in made_here([kernel(name) for name in SPEEDS], rows)
     ]
-    caption = (
-        "Left or above: speed relative to cuBLAS DGEMM timed in turn, warm. The ticks say for which operands the "
-        "largest error of any sampled element is no larger than DGEMM's at the same size: N(0, 1), and exponents that "
-        f"spread with φ. {origin(measured)}"
+    ticked = (
+        "The ticks say for which operands the largest error of any sampled element is no larger than DGEMM's at the "
+        "same size: N(0, 1), and exponents that spread with φ."
     )
+    told = [] if errors.empty else [ticked]
+    caption = " ".join(["Speed relative to cuBLAS DGEMM timed in turn, warm.", *told, origin(measured)])
     table: list[dict[str, Any]] = [
         {"scheme": one["series"], "size": one["n"], "ratio": one["ratio"], "low": one["low"], "high": one["high"]}
         for one in points
@@ -54,7 +56,9 @@ def residues(inputs: Inputs) -> Drawing:
     ]
     frame = marks(points)
     looks = {name: Look(name, SERIES[i], MARKERS[i], size=5, dash="-") for i, name in enumerate(SPEEDS.values())}
-    panels = {"speed": Panel("", "speed relative to DGEMM", line=1.0), "errors": Panel("no worse than DGEMM?", "")}
+    panels = {"speed": Panel("", "speed relative to DGEMM", line=1.0)}
+    if not errors.empty:
+        panels["errors"] = Panel("no worse than DGEMM?", "")
 
     def ticks(axes: Axes, key: str) -> None:
         if key == "errors":
@@ -86,8 +90,6 @@ def _yes_or_no(axes: Axes, errors: pd.DataFrame) -> None:
     axes.clear()
     axes.set_title("no worse than DGEMM?")
     axes.grid(False)
-    if errors.empty:
-        return empty(axes)
     for y, name in enumerate(errors.index):
         for x, law in enumerate(errors.columns):
             fine = errors.loc[name, law] <= 1
