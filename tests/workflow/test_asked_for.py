@@ -12,6 +12,7 @@ import yaml
 from support import ROOT, snakemake
 
 from gemmrepro import experiments, registry
+from gemmrepro.__main__ import STAGES
 from gemmrepro.core import dependencies
 from gemmrepro.host.plan import Plan
 
@@ -28,7 +29,9 @@ def test_the_folders_and_files_that_were_asked_for_stand_at_the_top() -> None:
 def stages() -> frozenset[Path]:
     """The files of the library that some rule runs, and of kernels and experiments in Python."""
     rules = "".join(path.read_text() for path in (ROOT / "workflow/rules").glob("*.smk"))
-    waiting = [name for name in re.findall(r"\bgemmrepro(?:\.\w+)+", rules) if dependencies.file_of(name)]
+    started = {STAGES[stage][0].partition(":")[0] for stage in re.findall(r"-m gemmrepro ([\w-]+)", rules)}
+    named = [*re.findall(r"\bgemmrepro(?:\.\w+)+", rules), *(f"gemmrepro.{module}" for module in started)]
+    waiting = [name for name in named if dependencies.file_of(name)]
     modules: set[str] = set()
     while waiting:
         if (module := waiting.pop()) not in modules:

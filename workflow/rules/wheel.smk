@@ -2,6 +2,7 @@
 if "cuda13" in PLAN.toolkits and {"crt", "sgemm"} <= set(FAMILIES):
 
     rule wheel:
+        # On the host: it packs files.
         input:
             binaries=expand(
                 "results/build/cuda13/{kernel}.{suffix}",
@@ -20,5 +21,5 @@ if "cuda13" in PLAN.toolkits and {"crt", "sgemm"} <= set(FAMILIES):
             code=code("registry", "ozaki.decided"),
         message:
             "Packing the products that programs may call into a wheel"
-        shell:
-            "python3 {input.about[0]} --build {params.build} --out {output} 2>&1 | tee {log}"
+        run:
+            shell("python3 {input.about[0]} --build {params.build} --out {output} 2>&1 | tee {log}")
