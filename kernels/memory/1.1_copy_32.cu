@@ -3,7 +3,7 @@
 // New:        pointers cast to 32-bit words: two halves an access. A float is a word already: for float only the cast
 //             is new.
 // Parameters: 1024 threads a block and at most 4096 blocks, as in the article.
-// Published:  with float slightly slower than the scalar copy on an A100.
+// Published:  with float slower than the scalar copy on an A100.
 // Expected:   for half half the requests; for float no difference, as the accesses are the same.
 // Takes:      any n, from 4-byte boundaries (cudaMalloc's are 256): the first threads copy the elements after the last
 //             whole access one by one.
