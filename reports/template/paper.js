@@ -249,9 +249,9 @@
     };
     for (const row of rows) {
       const [claim, way, verdict] = row.cells;
-      row.dataset.article = $(".where", claim).textContent.split(", ")[0];
+      row.dataset.article = $("small", claim).textContent.split(", ")[0];
       row.dataset.register = way.firstChild.textContent;
-      row.dataset.way = $(".where", way).firstChild.textContent;
+      row.dataset.way = $("small", way).firstChild.textContent;
       row.dataset.verdict = verdict.textContent;
     }
     const decided = ["reproduced", "partly", "not reproduced"];

@@ -48,12 +48,12 @@ MARKS = {
 """A symbol for each verdict, so that colour is not its only mark."""
 
 TRANSFER_WORDS = {
-    "as is": "carries over to any GPU unchanged",
-    "ratio": "carries over as a ratio",
-    "order": "carries over as an order",
-    "share": "carries over as a share of the chip",
-    "model": "carries over by the rates of the chips",
-    "none": "does not carry over",
+    "as is": "The same on any GPU",
+    "ratio": "Compared as a ratio",
+    "order": "Compared as an order",
+    "share": "Compared as a share of the chip",
+    "model": "Scaled by the rates of the chips",
+    "none": "Does not carry over",
 }
 
 BINS = 32
