@@ -211,7 +211,7 @@ def test_every_page_is_whole(report, request):
     assert set(rows) == {each for each in ids if not each.startswith("row-counters")}
 
 
-CLAIM = r'<tr id="claim-[^>]*data-family="(.*?)".*?class="where">([^,<]*),.*?<td>([^<]+)<.*?class="badge (.*?)"'
+CLAIM = r'<tr id="claim-[^>]*data-family="(.*?)".*?<small>([^,<]*),.*?<td>([^<]+)<.*?class="badge (.*?)"'
 COUNT = r'claims.html#verdict=([^&]*)&amp;article=([^&]*)&amp;register=([^&]*)&amp;family=([^"]*)">(\d+)'
 DECIDED = ("reproduced", "partly", "not-reproduced")
 
@@ -225,7 +225,7 @@ def test_it_states_counts_origin_and_headline(full):
     words = full.page["index.html"].words
     of = Counter(claim.register for claim in claims.load(("ladder",)) if not claim.covered_by)
     assert f"{of['article']} statements of 1 article (ladder)" in words
-    assert f"{of['build']} facts of the builds that hold by construction" in words
+    assert f"{of['build']} facts of the builds hold by construction" in words
     assert f"{of['project']} findings of this project" in words or f"{of['project']} finding of this project" in words
     assert "recorded earlier on Synthetic GPU" in words
     said = words_of(full.paper)
