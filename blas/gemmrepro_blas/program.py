@@ -23,7 +23,7 @@ from gemmrepro_blas import driver, library
 from gemmrepro_blas.calls import allocated
 from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import Matrix
-from gemmrepro_blas.table import BYTES, Kernel, Layout, Shape, ceil_div, kernel, laid_out, table, tiles
+from gemmrepro_blas.table import BYTES, Kernel, Layout, Shape, ceil_div, halved, kernel, laid_out, table, tiles
 
 NATIVES = {(False, False): "nn", (False, True): "nt", (True, False): "tn", (True, True): "tt"}
 """Endings of the entry points in double, by whether A and B are transposed."""
@@ -459,28 +459,22 @@ _MEASURES = ("coarse", "summaries", "gauges")
 
 
 def _block(shape: Shape, moduli: int, held: str, granted: int | None) -> Shape:
-    """The part of C that is made at once in `granted` bytes, halved until it fits; whole tiles, or all of C.
+    """The part of C that is made at once in `granted` bytes: whole tiles, or all of C.
 
     Raises:
         UserError: not even a tile fits, of a factor that is not held.
     """
-    rows, columns = shape.m, shape.n
-    height, width = table()["tile"]
-    while True:
-        block = shape._replace(m=rows, n=columns)
-        needed = residues(block, moduli, held).total + (0 if block == shape else _lists(tiles(block)).total)
-        if granted is None or needed <= granted:
-            return block
-        by_rows, by_columns = held != "a" and rows > height, held != "b" and columns > width
-        if not by_rows and not by_columns:
-            raise UserError(
-                f"workspace grants {max(granted, 0)} bytes to residues of {shape} and a block takes {needed}; grant "
-                "more, or pass blocks of A and B."
-            )
-        if by_rows and (rows >= columns or not by_columns):
-            rows = ceil_div(ceil_div(rows, 2), height) * height
-        else:
-            columns = ceil_div(ceil_div(columns, 2), width) * width
+
+    def needed(block: Shape) -> int:
+        return residues(block, moduli, held).total + (0 if block == shape else _lists(tiles(block)).total)
+
+    block = halved(shape, table()["tile"], needed, granted, "ab".replace(held, ""))
+    if granted is not None and needed(block) > granted:
+        raise UserError(
+            f"workspace grants {max(granted, 0)} bytes to residues of {shape} and a block takes {needed(block)}; grant "
+            "more, or pass blocks of A and B."
+        )
+    return block
 
 
 def _lists(count: int) -> Layout:

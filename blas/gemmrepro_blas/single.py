@@ -26,12 +26,10 @@ from gemmrepro_blas.calls import (
 )
 from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import SINGLES, Matrix, matrix
-from gemmrepro_blas.table import BYTES, Layout, Shape, ceil_div, kernel, laid_out, table, usable
+from gemmrepro_blas.table import BYTES, Layout, Shape, halved, kernel, laid_out, table, usable
 
 TILE = 128, 384
 """Rows and columns of a block of C are multiples of these: whole tiles of every kernel."""
-MOST_BLOCKS = 2**16 - 1
-"""Blocks of a grid along y."""
 
 
 @lru_cache(maxsize=64)
@@ -201,26 +199,19 @@ def _multiply(
 
 
 def _block(name: str, shape: Shape, granted: int | None) -> Shape:
-    """The part of C that is made at once in `granted` bytes, halved until it fits.
+    """The part of C that is made at once in `granted` bytes.
 
     Raises:
         UserError: not even a tile fits.
     """
-    rows, columns = shape.m, shape.n
-    height, width = TILE
-    steps = kernel(name).steps.values()
-    while True:
-        block = shape._replace(m=rows, n=columns)
-        needed = layout(name, block).total
-        fits = max(step.launch(block, 1).grid[1] for step in steps) <= MOST_BLOCKS
-        if fits and (granted is None or needed <= granted):
-            return block
-        if rows <= height and columns <= width:
-            raise UserError(
-                f"workspace grants {granted} bytes and a block of {block} takes {needed}; grant more, or pass shorter "
-                "stretches of k."
-            )
-        if not fits or rows >= columns or columns <= width:
-            rows = ceil_div(ceil_div(rows, 2), height) * height
-        else:
-            columns = ceil_div(ceil_div(columns, 2), width) * width
+
+    def needed(block: Shape) -> int:
+        return layout(name, block).total
+
+    block = halved(shape, TILE, needed, granted)
+    if granted is not None and needed(block) > granted:
+        raise UserError(
+            f"workspace grants {granted} bytes and a block of {block} takes {needed(block)}; grant more, or pass "
+            "shorter stretches of k."
+        )
+    return block

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -115,6 +115,30 @@ def kernel(name: str) -> Kernel:
 def ceil_div(a: int, b: int) -> int:
     """a / b, rounded up."""
     return -(-a // b)
+
+
+def halved(
+    shape: Shape, tile: Sequence[int], needed: Callable[[Shape], int], granted: int | None, sides: str = "ab"
+) -> Shape:
+    """The block of C that fits in `granted` bytes: all of it, or its longer side halved, to whole tiles, until it fits.
+
+    Args:
+        needed: bytes that a block takes.
+        sides: "a" where the rows may be halved, "b" where the columns may.
+
+    Returns:
+        The smallest block where none fits.
+    """
+    block, (height, width) = shape, tile
+    while granted is not None and needed(block) > granted:
+        by_rows, by_columns = "a" in sides and block.m > height, "b" in sides and block.n > width
+        if by_rows and (block.m >= block.n or not by_columns):
+            block = block._replace(m=ceil_div(ceil_div(block.m, 2), height) * height)
+        elif by_columns:
+            block = block._replace(n=ceil_div(ceil_div(block.n, 2), width) * width)
+        else:
+            break
+    return block
 
 
 def tiles(shape: Shape) -> int:
