@@ -15,7 +15,7 @@ import pytest
 
 import gemmrepro_blas
 from gemmrepro_blas import UserError, certified, library
-from gemmrepro_blas.table import table, usable
+from gemmrepro_blas.table import table
 
 pytestmark = pytest.mark.gpu
 
@@ -25,18 +25,6 @@ EMULATED = {
     "CUBLAS_EMULATION_STRATEGY": "eager",
     "CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT": "7",
 }
-
-
-@pytest.fixture(scope="module")
-def cp():
-    cupy = pytest.importorskip("cupy")
-    if cupy.cuda.Device().compute_capability != "90":
-        pytest.skip("gemmrepro_blas runs on Hopper")
-    try:
-        usable(table()["dgemm"])
-    except UserError as error:
-        pytest.skip(str(error))
-    return cupy
 
 
 def over_bound(c, a, b) -> float:

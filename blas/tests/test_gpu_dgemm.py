@@ -11,7 +11,6 @@ import pytest
 import gemmrepro_blas
 from gemmrepro.ozaki import exact
 from gemmrepro_blas import certified
-from gemmrepro_blas.table import table, usable
 
 sys.path.append(str(Path(__file__).parents[2] / "tests/unit"))
 
@@ -34,18 +33,6 @@ def sampled(a: np.ndarray, b: np.ndarray, c) -> tuple[np.ndarray, np.ndarray, np
     """Three rows of A, six columns of B, and C, an array of CuPy, where they meet."""
     rows, columns = np.r_[:2, len(a) // 2 + 3], np.r_[:4, 7, b.shape[1] - 1]
     return a[rows], b[:, columns], c.get()[np.ix_(rows, columns)]
-
-
-@pytest.fixture(scope="module")
-def cp():
-    cupy = pytest.importorskip("cupy")
-    if cupy.cuda.Device().compute_capability != "90":
-        pytest.skip("dgemm runs on Hopper")
-    try:
-        usable(table()["dgemm"])
-    except gemmrepro_blas.UserError as error:
-        pytest.skip(str(error))
-    return cupy
 
 
 @pytest.fixture(autouse=True)

@@ -12,23 +12,11 @@ import pytest
 
 import gemmrepro_blas
 from gemmrepro_blas import UserError, certified
-from gemmrepro_blas.table import table, usable
+from gemmrepro_blas.table import table
 
 pytestmark = pytest.mark.gpu
 
 SEED = int(os.environ.get("GEMMREPRO_SEED", "1"))
-
-
-@pytest.fixture(scope="module")
-def cp():
-    cupy = pytest.importorskip("cupy")
-    if cupy.cuda.Device().compute_capability != "90":
-        pytest.skip("gemmrepro_blas runs on Hopper")
-    try:
-        usable(table()["dgemm"])
-    except UserError as error:
-        pytest.skip(str(error))
-    return cupy
 
 
 def framed(cp, x: np.ndarray, rng: np.random.Generator):

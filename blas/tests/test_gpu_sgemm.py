@@ -11,20 +11,14 @@ from gemmrepro.gates import bounds
 from gemmrepro.gates.gate import Case, compare, reference_gemm
 from gemmrepro.gates.gemm_cases import draw
 from gemmrepro.operations import Problem, Shape
-from gemmrepro_blas.table import table, usable
+from gemmrepro_blas.table import table
 
 pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module", params=table()["sgemm"])
-def accuracy(request) -> str:
-    cupy = pytest.importorskip("cupy")
-    if cupy.cuda.Device().compute_capability != "90":
-        pytest.skip("sgemm runs on Hopper")
-    try:
-        usable(table()["sgemm"][request.param])
-    except gemmrepro_blas.UserError as error:
-        pytest.skip(str(error))
+def accuracy(request, on_hopper) -> str:
+    on_hopper(table()["sgemm"][request.param])
     return request.param
 
 
