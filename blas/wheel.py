@@ -22,6 +22,7 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.build.record import read_build
 from gemmrepro.core.paths import ROOT
+from gemmrepro.errors import UserError as CheckoutError
 from gemmrepro_blas import UserError, export
 
 HERE = Path(__file__).resolve().parent
@@ -124,7 +125,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         print(write(arguments.build.resolve(), arguments.out))
-    except Exception as error:
+    except (UserError, CheckoutError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
