@@ -265,4 +265,4 @@ def run(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    run_stage(lambda: run(sys.argv[1:]), collect=sys.argv[1:2] == [] or sys.argv[1] not in UNCOLLECTED)
+    run_stage(lambda: run(sys.argv[1:]), collect=UNCOLLECTED.isdisjoint(sys.argv[1:2]))

@@ -143,13 +143,13 @@ def _entry(kind: str, rows: Sequence[Row], article: str) -> dict[str, Any]:
         "order": f"{len(rows)} programs, from {first} to {last}, have this order of speed",
     }[kind]
     name = ".".join(_slug(str(part)) for part in (article, kind, first, row["table"], row["dtype"], f"n{row['n']}"))
-    picked = ("system", "metric", "n", "d", "dtype", "table", "hardware")
+    named = ("system", "metric", "n", "d", "dtype", "table", "hardware")
     entry = {
         "id": name,
         "derive": kind,
         "where": row["place"],
         "statement": f"{statement} in {row['dtype']} at {row['n']}.",
-        "published": [{key: each[key] for key in picked if each[key]} for each in rows],
+        "published": [{key: each[key] for key in named if each[key]} for each in rows],
     }
     return {**entry, "family": _kernel(first.split(" over ")[0], row["dtype"], article).split(".")[0]}
 
