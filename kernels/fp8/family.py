@@ -33,7 +33,7 @@ FAMILY = Family(
         "C = A B in e4m3 with fp16 results against cublasLt's fast and accurate modes, B K-major: sums left in the "
         "tensor core, added to fp32 ones every 128 of K, and scaled by blocks."
     ),
-    figures=("ratio", "climb"),
+    figures=("ratio",),
     main_dtype="fp8_e4m3",
 )
 
@@ -55,7 +55,7 @@ def _ceil(a: int, b: int) -> int:
 
 @dataclass(frozen=True)
 class _Tile:
-    """A tile of C, 128 rows high, and the constants that go with it in the source.
+    """A tile of C and the constants that go with it in the source.
 
     Attributes:
         bn: its columns.
@@ -65,6 +65,8 @@ class _Tile:
         buffers: pieces of a warp in shared memory.
         barriers: mbarriers in shared memory.
         scales: numbers in fp32 beside a stage's tiles.
+        bm: its rows.
+        consumers: warpgroups that multiply.
     """
 
     bn: int
@@ -74,25 +76,28 @@ class _Tile:
     buffers: int
     barriers: int
     scales: int = 0
+    bm: int = 128
+    consumers: int = 2
 
     @property
     def params(self) -> dict[str, int]:
-        return {"bm": 128, "bn": self.bn, "bk": _BK, "stages": self.stages, "group": 8}
+        return {"bm": self.bm, "bn": self.bn, "bk": _BK, "stages": self.stages, "group": 8}
 
     @property
     def maps(self) -> dict[str, TensorMap]:
         stored = TensorMap(box=(16, self.piece), swizzle={32: 64, 64: 128}.get(self.piece, 0))
-        return {"a": TensorMap(box=(128, _BK)), "b": TensorMap(box=(self.bn, _BK)), "c": stored}
+        return {"a": TensorMap(box=(self.bm, _BK)), "b": TensorMap(box=(self.bn, _BK)), "c": stored}
 
     @property
     def launch(self) -> Callable[[Shape], Launch]:
         """As many blocks as fit the GPU, or fewer on small problems: none without a tile."""
-        ring = self.stages * ((128 + self.bn) * _BK + 4 * self.scales)
-        shared = ring + 8 * self.buffers * 16 * self.piece * 2 + self.barriers * 8
+        ring = self.stages * ((self.bm + self.bn) * _BK + 4 * self.scales)
+        shared = ring + 4 * self.consumers * self.buffers * 16 * self.piece * 2 + self.barriers * 8
 
         def launch(shape: Shape) -> Launch:
-            tiles = _ceil(shape.m, 128) * _ceil(shape.n, self.bn)
-            return Launch(grid=(min(card.sms(), tiles), 1, 1), block=(384, 1, 1), shared_bytes=shared)
+            tiles = _ceil(shape.m, self.bm) * _ceil(shape.n, self.bn)
+            threads = 128 * (self.consumers + 1)
+            return Launch(grid=(min(card.sms(), tiles), 1, 1), block=(threads, 1, 1), shared_bytes=shared)
 
         return launch
 
@@ -107,7 +112,7 @@ class _Tile:
 
     def waves(self, shape: Shape) -> int:
         """Waves of a tile per SM, the last one counted as full."""
-        return _ceil(_ceil(shape.m, 128) * _ceil(shape.n, self.bn), card.sms())
+        return _ceil(_ceil(shape.m, self.bm) * _ceil(shape.n, self.bn), card.sms())
 
     def cycles(self, shape: Shape) -> int:
         """Cycles per K iteration of all waves."""
@@ -184,6 +189,13 @@ _RING = (replace(_BY_STEPS, piece=32, buffers=3, scales=129), replace(_HALVED, s
 """The tiles of level F6, smallest first: those of F4 with a stage's scales."""
 _RING_CYCLES = (728, 961)
 """Cycles per K iteration of level F6 with each: its time at 8192 on a hot H200, times the SM clock (NOTES.md)."""
+_BULK = (
+    _Tile(128, 128, stages=4, piece=32, buffers=3, barriers=8, scales=260, bm=256),
+    _Tile(128, 128, stages=4, piece=32, buffers=3, barriers=8, scales=196, bm=192, consumers=3),
+)
+"""The tiles of level F7."""
+_BULK_CYCLES = (1274, 909)
+"""Cycles per K iteration of level F7 with each, as of level F6."""
 
 
 def best_tile(shape: Shape) -> int:
@@ -194,6 +206,11 @@ def best_tile(shape: Shape) -> int:
 def best_ring_tile(shape: Shape) -> int:
     """Index of the F6 tile whose waves take the fewest cycles, by those measured per K iteration."""
     return min(range(len(_RING)), key=lambda index: _RING[index].waves(shape) * _RING_CYCLES[index])
+
+
+def best_bulk_tile(shape: Shape) -> int:
+    """Index of the F7 tile whose waves take the fewest cycles, by those measured per K iteration."""
+    return min(range(len(_BULK)), key=lambda index: _BULK[index].waves(shape) * _BULK_CYCLES[index])
 
 
 def _with_tiles(
@@ -208,18 +225,18 @@ def _with_tiles(
     """
     variants = tuple(
         Variant(
-            entry=f"tile_128x{tile.bn}",
+            entry=f"tile_{tile.bm}x{tile.bn}",
             launch=tile.launch,
             params=tile.params,
             tensor_maps=tile.maps,
-            expects=(*tile.expects, expects(tile.bn // 2 * 2)),
+            expects=(*tile.expects, expects(tile.bm * tile.bn // (128 * tile.consumers))),
         )
         for tile in tiles
     )
     return replace(
         kernel,
         launch=lambda shape: variants[best(shape)].launch(shape),
-        code=replace(kernel.code, entry=variants[0].entry, params={"bm": 128, "bk": _BK, "group": 8}),
+        code=replace(kernel.code, entry=variants[0].entry, params={"bk": _BK, "group": 8}),
         # Every variant expects its own width.
         promises=replace(kernel.promises, expects=kernel.promises.expects[len(tiles[0].expects) :]),
         run=Run(variants=variants, choose=lambda shape: variants[best(shape)]),
@@ -303,6 +320,26 @@ KERNELS = (
         ),
         _RING,
         best_ring_tile,
+        _scaled,
+    ),
+    _with_tiles(
+        replace(
+            _kernel(
+                7,
+                "scaled_bulk",
+                "Scales by the copy engine",
+                _BULK[0],
+                (_NO_LDG, Expect(r"UBLKCP\..*", "the copy engine brings the scales of A and of B", least=2)),
+                "One thread asks for scales as for tiles, and consumers add while others multiply larger tiles.",
+                arguments=(*_MAPS, "scale_a", "scale_b", *_SIZES),
+                baseline="cublas.gemm_block_scaled",
+                op="gemm_scaled",
+                headers=("common/bulk.cuh", *_HEADERS),
+            ),
+            accepts=Accepts(multiple_of={"m": 4, "n": 8, "k": 16}),
+        ),
+        _BULK,
+        best_bulk_tile,
         _scaled,
     ),
 )

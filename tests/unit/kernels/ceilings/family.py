@@ -1,13 +1,6 @@
 """Stand-ins for the ceilings: two in fp32, one in bf16, and a copy."""
 
-from gemmrepro.registry import (
-    Code,
-    Compute,
-    Family,
-    Kernel,
-    Launch,
-    Timing,
-)
+from gemmrepro.registry import Code, Compute, Family, Kernel, Launch, Timing
 
 FAMILY = Family(name="ceilings", title="Ceilings", article=None, summary="Stand-ins.")
 

@@ -1,13 +1,6 @@
 """A stand-in for a family with an experiment: two kernels that no sweep times."""
 
-from gemmrepro.registry import (
-    Code,
-    Compute,
-    Family,
-    Kernel,
-    Launch,
-    Timing,
-)
+from gemmrepro.registry import Code, Compute, Family, Kernel, Launch, Timing
 
 FAMILY = Family(name="sums", title="Sums", article="ada", summary="Stand-ins.")
 
