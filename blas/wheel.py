@@ -3,7 +3,8 @@
     PYTHONPATH=workflow:blas python blas/wheel.py --build results/build/cuda13 --out results/wheel
 
 The table is exported from the records (`gemmrepro_blas.export`), so what decides is kept once, in the tree. Equal
-inputs give equal bytes.
+inputs give equal bytes. It is written here because the suite's environment has no build backend that makes wheels, and
+one would still need the table, the binaries, their keys in the metadata and the platform's tag from this file.
 """
 
 from __future__ import annotations

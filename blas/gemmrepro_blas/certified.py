@@ -22,6 +22,7 @@ from gemmrepro_blas.calls import (
     fresh,
     multipliable,
     on_gpu,
+    operands,
     real_scalar,
     stream_of,
     target,
@@ -196,9 +197,13 @@ def dgemm(
             numbers; libraries whose streams differ, or a captured one; no binary of today's sources; too little memory
             or workspace; what was prepared as the other factor, or for a C by rows.
     """
-    left, right = _factors(a, b, transpose_a, transpose_b)
     prepared = a if isinstance(a, Prepared) else b if isinstance(b, Prepared) else None
-    a, b = left.owner, right.owner
+    into: Matrix | None
+    if prepared is None:
+        left, right, into = operands(a, b, c, (bool(transpose_a), bool(transpose_b)))
+    else:
+        left, right, into = _with_prepared(a, b, c, (transpose_a, transpose_b))
+        a, b = left.owner, right.owner
     scalars = real_scalar(alpha, "alpha"), real_scalar(beta, "beta")
     check_rest(c, scalars[1], workspace)
     if binary is not None:
@@ -206,23 +211,27 @@ def dgemm(
     k = left.columns
     loosened = loosening(accuracy, k) if k else 0
     out = c if c is not None else empty(a, left, right)
-    into = target(c, left, right) if c is not None else fresh(out, left, right)
-    left, right, into = _by_rows(left, right, into, prepared)
+    if into is None:
+        into = fresh(out, left, right)
     plan = Plan(0, 0, 0)
     if into.rows and into.columns:
-        factors = Factors(left, right, into, *scalars, loosened, a, workspace)
+        factors = Factors(left, right, into, scalars[0], scalars[1], loosened, a, workspace)
         plan = _multiply(factors, binary, common_stream(a, b, out), prepared)
     if not details:
         return out
     return out, Details(plan.moduli, plan.tiles, plan.native_tiles, gamma(max(k, 1), loosened))
 
 
-def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matrix, Matrix]:
-    """A and B as they are multiplied. Raises UserError if they cannot be."""
+def _with_prepared(a: Any, b: Any, c: Any, turned: tuple[bool, bool]) -> tuple[Matrix, Matrix, Matrix | None]:
+    """`operands` where one factor is prepared. Raises UserError if it was prepared for something else."""
     if isinstance(a, Prepared) and isinstance(b, Prepared):
         raise UserError("A and B are both prepared, each as if the other were not; pass one of them as an array.")
-    left, right = _factor(a, "A", transpose_a), _factor(b, "B", transpose_b)
-    return multipliable(left, right)
+    left, right = multipliable(_factor(a, "A", turned[0]), _factor(b, "B", turned[1]))
+    into = None if c is None else target(c, left, right)
+    if into is not None and into.by_columns:
+        name = "A" if isinstance(a, Prepared) else "B"
+        raise UserError(f"C lies by columns and {name} was prepared for a C by rows; pass one, or leave c out.")
+    return left, right, into
 
 
 def _factor(x: Any, name: str, transpose: bool) -> Matrix:
@@ -236,17 +245,6 @@ def _factor(x: Any, name: str, transpose: bool) -> Matrix:
     return x.matrix
 
 
-def _by_rows(a: Matrix, b: Matrix, c: Matrix, prepared: Prepared | None) -> tuple[Matrix, Matrix, Matrix]:
-    """The product as one whose C lies by rows. Raises UserError if another factor was prepared than that takes."""
-    if not c.by_columns:
-        return a, b, c
-    if prepared is not None:
-        raise UserError(
-            f"C lies by columns and {prepared.name} was prepared for a C by rows; pass one, or leave c out."
-        )
-    return b.transposed, a.transposed, c.transposed  # C^T = B^T A^T
-
-
 def _multiply(factors: Factors, binary: str | Path | None, stream: int, prepared: Prepared | None) -> Plan:
     """Launch the products of all stretches of k; how the last one was made."""
     a, b, c, plan = factors.a, factors.b, factors.c, Plan(0, 0, 0)
@@ -257,7 +255,7 @@ def _multiply(factors: Factors, binary: str | Path | None, stream: int, prepared
             return plan
         if not pays(c.rows, c.columns, k):
             library.multiply(a, b, c, (factors.alpha, factors.beta), stream)
-            return Plan(0, 0, tiles(factors.shape))
+            return Plan(0, 0, tiles(c.rows, c.columns))
         loaded, stretches = program(usable(table()["dgemm"], binary), device), _stretches(k)
         if len(stretches) == 1:
             return loaded.run(factors, stream, prepared.stretches[0] if prepared is not None else None)
@@ -267,6 +265,6 @@ def _multiply(factors: Factors, binary: str | Path | None, stream: int, prepared
                 plan = loaded.run(part, stream, prepared.stretches[start] if prepared is not None else None)
             else:
                 library.multiply(part.a, part.b, c, (part.alpha, part.beta), stream)
-                plan = Plan(0, 0, tiles(part.shape))
+                plan = Plan(0, 0, tiles(c.rows, c.columns))
             factors = replace(factors, beta=1.0)
     return plan

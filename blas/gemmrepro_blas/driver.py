@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro_blas.errors import UserError
-from gemmrepro_blas.table import Launch
+from gemmrepro_blas.table import KEPT, Launch
 
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cuInit": (c_uint,),
@@ -159,27 +159,33 @@ def _context(device: int) -> int:
     return int(context.value or 0)
 
 
+def push(device: int) -> bool:
+    """Make a GPU current in this thread; False if it was already, so that nothing is to be undone."""
+    code, scratch, wanted = cuda(), _scratch, _context(device)
+    status = code.status["cuCtxGetCurrent"](scratch.at_handle)
+    if status:
+        code.check(status, "cuCtxGetCurrent")
+    if scratch.handle.value == wanted:
+        return False
+    code("cuCtxPushCurrent_v2", wanted)
+    return True
+
+
 class current:
     """A GPU that is current in this thread for a while, as a context manager's value."""
 
-    __slots__ = ("_before", "device")
+    __slots__ = ("_pushed", "device")
 
     def __init__(self, device: int) -> None:
-        self.device, self._before = device, c_void_p()
+        self.device, self._pushed = device, False
 
     def __enter__(self) -> int:
-        wanted = _context(self.device)
-        cuda()("cuCtxGetCurrent", byref(self._before))
-        if self._before.value == wanted:
-            self._before.value = None
-        else:
-            cuda()("cuCtxPushCurrent_v2", wanted)
-            self._before.value = wanted
+        self._pushed = push(self.device)
         return self.device
 
     def __exit__(self, *_: object) -> None:
-        if self._before.value is not None:
-            cuda()("cuCtxPopCurrent_v2", byref(self._before))
+        if self._pushed:
+            cuda()("cuCtxPopCurrent_v2", _scratch.at_handle)
 
 
 def device_of(pointer: int) -> int:
@@ -191,12 +197,13 @@ def device_of(pointer: int) -> int:
 
 def is_captured(stream: int) -> bool:
     """Whether a CUDA graph is being captured on a stream, or on another one while this is the default stream."""
-    driver, found = cuda(), c_int()
-    status = driver.status["cuStreamIsCapturing"](stream, byref(found))
-    if status in _CAPTURED:
-        return True
-    driver.check(status, "cuStreamIsCapturing")
-    return found.value != 0
+    driver, scratch = cuda(), _scratch
+    status = driver.status["cuStreamIsCapturing"](stream, scratch.at_flag)
+    if status:
+        if status in _CAPTURED:
+            return True
+        driver.check(status, "cuStreamIsCapturing")
+    return bool(scratch.flag.value)
 
 
 class Event:
@@ -234,9 +241,12 @@ def synchronize(stream: int) -> None:
 
 
 class _Scratch(threading.local):
-    """A thread's memory: arguments of a launch, and page-locked words, by GPU."""
+    """A thread's memory: results, arguments and clusters of launches, and page-locked words, by GPU."""
 
     def __init__(self) -> None:
+        self.handle, self.flag = c_void_p(), c_int()
+        self.at_handle, self.at_flag = byref(self.handle), byref(self.flag)
+        self.clusters: dict[Launch, tuple[_Config, Any]] = {}
         self.arguments = ctypes.create_string_buffer(4096)
         self.size = c_size_t()
         begin, length, end = 1, 2, 0  # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE, _END
@@ -295,6 +305,7 @@ class _Attribute(ctypes.Structure):
 class _Config(ctypes.Structure):
     """CUlaunchConfig."""
 
+    kept: Any  # keeps what it points to alive
     _fields_ = (
         *(("grid", c_uint * 3), ("block", c_uint * 3), ("shared_bytes", c_uint)),
         *(("stream", c_void_p), ("attributes", c_void_p), ("count", c_uint)),
@@ -332,6 +343,7 @@ class Function:
     def __init__(self, code: Code, entry: str) -> None:
         kernel, handle = c_void_p(), c_void_p()
         self.entry, self._start = entry, cuda().status["cuLaunchKernel"]
+        self._start_clusters = cuda().status["cuLaunchKernelEx"]
         status = cuda().status["cuLibraryGetKernel"](byref(kernel), code.handle, entry.encode())
         if status:
             raise UserError(f"the binary {code.path} has no launch '{entry}'; install or build it again.")
@@ -359,17 +371,32 @@ class Function:
         packed = self._packing
         packed.pack_into(scratch.arguments, 0, *values)
         scratch.size.value = packed.size
-        if launch.cluster is None:
-            size = launch.shared_bytes
-            status = self._start(self._handle, *launch.grid, *launch.block, size, stream, None, scratch.extra)
+        grid, block, cluster, size = launch
+        if cluster is None:
+            status = self._start(self._handle, *grid, *block, size, stream, None, scratch.extra)
             if status:
                 cuda().check(status, f"the launch of {self.entry}")
             return
-        cluster = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        attribute = _Attribute(cluster, 0, launch.cluster)
-        sizes = (c_uint * 3)(*launch.grid), (c_uint * 3)(*launch.block), launch.shared_bytes
-        config = _Config(*sizes, stream or None, ctypes.addressof(attribute), 1)
-        cuda()("cuLaunchKernelEx", byref(config), self._handle, None, scratch.extra)
+        found = scratch.clusters.get(launch)
+        if found is None:
+            if len(scratch.clusters) > KEPT:
+                scratch.clusters.clear()
+            config = _clustered(launch)
+            found = scratch.clusters[launch] = config, byref(config)
+        config, at_config = found
+        config.stream = stream or None
+        status = self._start_clusters(at_config, self._handle, None, scratch.extra)
+        if status:
+            cuda().check(status, f"the launch of {self.entry}")
+
+
+def _clustered(launch: Launch) -> _Config:
+    cluster = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    attribute = _Attribute(cluster, 0, launch.cluster)
+    sizes = (c_uint * 3)(*launch.grid), (c_uint * 3)(*launch.block), launch.shared_bytes
+    config = _Config(*sizes, None, ctypes.addressof(attribute), 1)
+    config.kept = attribute
+    return config
 
 
 class Code:
@@ -389,7 +416,7 @@ class Code:
             )
 
 
-def tensor_map(dtype: str, box: tuple[int, int, int], address: int, lengths: tuple[int, ...], row_bytes: int) -> bytes:
+def tensor_map(address: int, dtype: str, box: tuple[int, int, int], lengths: tuple[int, ...], row_bytes: int) -> bytes:
     """The TMA descriptor of a matrix of `lengths` at an address; loads outside of it read zeros.
 
     Raises:

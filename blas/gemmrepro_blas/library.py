@@ -1,4 +1,5 @@
-"""cuBLAS, on handles of our own: DGEMM in double whatever the environment or a caller's settings say, and beta C.
+"""cuBLAS, on handles of our own: DGEMM and SGEMM in their own precision whatever the environment or a caller's settings
+say, and beta C.
 
 A handle of CuPy or PyTorch carries what its users set: math mode, emulation, pointer mode, workspace. And cuBLAS 13
 reads CUBLAS_EMULATE_DOUBLE_PRECISION, CUBLAS_EMULATION_STRATEGY and CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT once
@@ -19,14 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro_blas.errors import UserError
-from gemmrepro_blas.matrices import SINGLES, Matrix
+from gemmrepro_blas.matrices import DOUBLES, SINGLES, Matrix
 
-DEFAULT_64F, PEDANTIC_64F = 70, 71
+PEDANTIC_32F, DEFAULT_64F, PEDANTIC_64F = 69, 70, 71
 """cublasComputeType_t."""
 IGNORED = 1
 """The environment mode in which no variable counts."""
-_OP_N, _OP_T, _R_64F, _DEFAULT_ALGORITHM = 0, 1, 1, -1
+_OP_N, _OP_T, _R_32F, _R_64F, _DEFAULT_ALGORITHM = 0, 1, 0, 1, -1
 
+_GEMM = (c_void_p, *5 * (c_int,), c_void_p, *2 * (c_void_p, c_int), c_void_p, c_void_p, c_int)
 _GEAM = (c_void_p, *4 * (c_int,), *2 * (c_void_p, c_void_p, c_int), c_void_p, c_int)
 _FUNCTIONS: dict[str, tuple[Any, ...]] = {
     "cublasCreate_v2": (c_void_p,),
@@ -37,6 +39,8 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {
         *2 * (c_void_p, c_int, c_int),
         *(c_void_p, c_void_p, c_int, c_int, c_int, c_int),
     ),
+    "cublasDgemm_v2": _GEMM,
+    "cublasSgemm_v2": _GEMM,
     "cublasDgeam": _GEAM,
     "cublasSgeam": _GEAM,
 }
@@ -68,32 +72,37 @@ def _loaded() -> ctypes.CDLL:
 
 
 class _Handles(threading.local):
-    """A thread's handles by GPU: two threads must not share one."""
+    """A thread's handles by GPU, which two threads must not share, and its alpha and beta by the kind of elements."""
 
     def __init__(self) -> None:
-        self.of: dict[int, tuple[int, int]] = {}
+        self.of: dict[int, tuple[int, bool]] = {}
+        pairs = {DOUBLES: (c_double(), c_double()), SINGLES: (c_float(), c_float())}
+        self.scalars: dict[str, tuple[Any, ...]] = {
+            kind.code: (*pair, *map(byref, pair)) for kind, pair in pairs.items()
+        }
 
 
 _handles = _Handles()
 
 
-def _native(code: Any, handle: c_void_p) -> int:
-    """The fastest compute type of a new handle that no variable of the environment turns into emulation."""
+def _ignores_variables(code: Any, handle: c_void_p) -> bool:
+    """Whether a new handle heeds no variable of the environment, once it is told to."""
     mode = c_int()
     if hasattr(code, "cublasSetEnvironmentMode") and not code.cublasSetEnvironmentMode(handle, c_int(IGNORED)):
-        if not code.cublasGetEnvironmentMode(handle, byref(mode)) and mode.value == IGNORED:
-            return DEFAULT_64F
-    return PEDANTIC_64F if hasattr(code, "cublasSetEmulationStrategy") else DEFAULT_64F
+        return not code.cublasGetEnvironmentMode(handle, byref(mode)) and mode.value == IGNORED
+    return False
 
 
-def _handle(device: int, stream: int) -> tuple[int, int]:
-    """This thread's handle on the GPU that is current, on a stream, and its compute type."""
+def _handle(device: int, stream: int) -> tuple[int, bool]:
+    """This thread's handle on the GPU that is current, on a stream, and whether it heeds no variable."""
     made = _handles.of.get(device)
     if made is None:
         new = c_void_p()
         _check(_cublas().cublasCreate_v2(byref(new)), "cublasCreate")
-        made = _handles.of[device] = int(new.value or 0), _native(_cublas(), new)
-    _check(_cublas().cublasSetStream_v2(made[0], stream), "cublasSetStream")
+        made = _handles.of[device] = int(new.value or 0), _ignores_variables(_cublas(), new)
+    status = _cublas().cublasSetStream_v2(made[0], stream)
+    if status:
+        _check(status, "cublasSetStream")
     return made
 
 
@@ -110,18 +119,31 @@ def version(device: int) -> int:
 
 
 def multiply(a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], stream: int) -> None:
-    """C[m,n] = alpha A[m,k] B[k,n] + beta C in double, C by rows, on the GPU that is current."""
-    handle, compute = _handle(c.device, stream)
-    alpha, beta = map(c_double, scalars)
-    first, second = (_OP_T if x.by_columns else _OP_N for x in (b, a))
+    """C[m,n] = alpha A[m,k] B[k,n] + beta C in the matrices' own precision, C by rows, on the GPU that is current."""
+    code, (handle, plain), kind = _cublas(), _handle(c.device, stream), c.kind
+    alpha, beta, at_alpha, at_beta = _handles.scalars[kind.code]
+    alpha.value, beta.value = scalars
+    first, second = _OP_T if b.by_columns else _OP_N, _OP_T if a.by_columns else _OP_N
+    m, n, k = c.rows, c.columns, a.columns
     # By rows, C = A B is what cuBLAS knows as C' = B' A'.
-    status = _cublas().cublasGemmEx(
-        *(handle, first, second, c.columns, c.rows, a.columns, byref(alpha)),
-        *(b.pointer, _R_64F, b.ld, a.pointer, _R_64F, a.ld),
-        *(byref(beta), c.pointer, _R_64F, c.ld, compute, _DEFAULT_ALGORITHM),
-    )
+    if plain:
+        gemm = code.cublasDgemm_v2 if kind is DOUBLES else code.cublasSgemm_v2
+        status = gemm(
+            handle, first, second, n, m, k, at_alpha, b.pointer, b.ld, a.pointer, a.ld, at_beta, c.pointer, c.ld
+        )
+    else:
+        element, compute = (_R_64F, _compute_64f(code)) if kind is DOUBLES else (_R_32F, PEDANTIC_32F)
+        status = code.cublasGemmEx(
+            *(handle, first, second, n, m, k, at_alpha, b.pointer, element, b.ld, a.pointer, element, a.ld),
+            *(at_beta, c.pointer, element, c.ld, compute, _DEFAULT_ALGORITHM),
+        )
     if status:
-        _check(status, f"a DGEMM of {c.rows} x {c.columns} x {a.columns}")
+        _check(status, f"a product of {m} x {n} x {k} in {kind.element}")
+
+
+def _compute_64f(code: Any) -> int:
+    """The compute type that stays in double on a handle that may heed variables: the pedantic one, if it emulates."""
+    return PEDANTIC_64F if hasattr(code, "cublasSetEmulationStrategy") else DEFAULT_64F
 
 
 def scale(c: Matrix, beta: float, stream: int) -> None:

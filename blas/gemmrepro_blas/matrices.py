@@ -77,18 +77,18 @@ class Matrix:
         """Whether they share an element, or a part of one. Blocks of one array that lie between each other do not."""
         if not self.rows * self.columns * other.rows * other.columns:
             return False
-        return _meet(self._lines, other._lines)
+        return meet(self.lines, other.lines)
 
     @property
-    def _lines(self) -> tuple[int, int, int, int]:
+    def lines(self) -> tuple[int, int, int, int]:
         """(first byte, bytes of a contiguous line, bytes from one line to the next, lines)."""
         size = self.kind.bytes
         width, count = (self.rows, self.columns) if self.by_columns else (self.columns, self.rows)
         return self.pointer, size * width, size * max(self.ld, width), count
 
 
-def _meet(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> bool:
-    """Whether lines, as `Matrix._lines` has them, share a byte; in a number of steps that grows with a logarithm.
+def meet(one: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> bool:
+    """Whether lines, as `Matrix.lines` has them, share a byte; in a number of steps that grows with a logarithm.
 
     Line i of `one` meets a line of `other` if its last byte less the other's first, modulo the other's distance of
     lines, is below both widths less one. That asks whether a multiple is in a range modulo a number.
@@ -139,6 +139,21 @@ def _library_of(array: Any) -> str:
         if known is not None and isinstance(array, known):
             return name
     return type(array).__module__.partition(".")[0]
+
+
+def glance(array: Any) -> tuple[int, tuple[Any, ...]] | None:
+    """(address, all else that tells whether and how it is a matrix) of PyTorch's and CuPy's arrays; of others None."""
+    library = library_of(array)
+    try:
+        if library == "torch":
+            lies = array.shape, array.stride(), array.dtype, array.get_device()
+            return array.data_ptr(), (*lies, array.layout, array.is_cuda, array.requires_grad, array.is_neg())
+        if library == "cupy":
+            memory = array.data
+            return memory.ptr, (array.shape, array.strides, array.dtype, memory.device_id)
+    except (AttributeError, RuntimeError, TypeError):  # what has no strides or no memory, which `matrix` explains
+        pass
+    return None
 
 
 @dataclass(slots=True)

@@ -12,17 +12,18 @@ from __future__ import annotations
 import math
 import struct
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemmrepro_blas import driver, library
 from gemmrepro_blas.calls import allocated
 from gemmrepro_blas.errors import UserError
 from gemmrepro_blas.matrices import Matrix
+from gemmrepro_blas.replay import Place, Recording, placed
 from gemmrepro_blas.table import BYTES, Kernel, Layout, Shape, ceil_div, halved, kernel, laid_out, table, tiles
 
 NATIVES = {(False, False): "nn", (False, True): "nt", (True, False): "tn", (True, True): "tt"}
@@ -46,9 +47,9 @@ RESIDUES = ("residues_a", "residues_b", "residues")
 """Arrays of which there is one part per modulus."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Factors:
-    """One product: C[m,n] = alpha A[m,k] B[k,n] + beta C, C by rows.
+    """One product: C[m,n] = alpha A[m,k] B[k,n] + beta C, C by rows. Nothing changes one that is made.
 
     Attributes:
         loosened: the bound is 2 sqrt(k) u times 2 to that.
@@ -74,8 +75,7 @@ class Factors:
         return replace(self, a=self.a.from_row(*rows), b=self.b.from_column(*columns), c=self.c.part(rows, columns))
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What the device decided: moduli, 13 to 16, or 0; tiles of 128 x 192 of C that take residues, and in double."""
 
     moduli: int
@@ -171,11 +171,19 @@ class Held:
 
 @dataclass(frozen=True)
 class _Call:
-    """Where a product is launched: stream, multiprocessors, and what memory comes from."""
+    """Where a product is launched: stream, multiprocessors, what memory comes from, and what notes launches instead."""
 
-    stream: int
+    stream: Any
     sms: int
     like: Any
+    recording: Recording | None = None
+
+    def do(self, function: Callable[..., Any], *arguments: Any) -> None:
+        """Call it, or note the call."""
+        if self.recording is None:
+            function(*arguments)
+        else:
+            self.recording(function, *arguments)
 
 
 class Program:
@@ -187,6 +195,7 @@ class Program:
         self._device, self._functions = device, dict[str, driver.Function]()
         self._steps = _dgemm().steps
         self._map = lru_cache(maxsize=KEPT)(driver.tensor_map)
+        self._recorded = lru_cache(maxsize=KEPT)(self._record)
         self._one: tuple[int, Any] | None = None
         self._beside = 0
 
@@ -196,6 +205,8 @@ class Program:
         Raises:
             UserError: the GPU has too little memory left, or `factors.workspace` grants too little.
         """
+        if held is None and factors.workspace is None:
+            return self._replayed(factors, stream)
         call = _Call(stream, driver.multiprocessors(self._device), factors.like)
         side = held.side if held else ""
         lasting, passing = decision(factors.shape, side)
@@ -208,6 +219,51 @@ class Program:
         else:
             self._by_residues(factors, plan, arrays, call, held)
         return plan
+
+    def _replayed(self, factors: Factors, stream: int) -> Plan:
+        """`run` of a product that needs no blocks and has no prepared factor, from what was recorded of its like."""
+        a, b, c, shape, like = factors.a, factors.b, factors.c, factors.shape, factors.like
+        lasting, passing = decision(shape)
+        need = "dgemm needs {} GiB beside A, B and C for " + str(shape)
+        kept, memory = allocated(like, lasting.total, self._device, need)
+        start, decided = allocated(like, passing.total, self._device, need)
+        values = [stream, a.pointer, b.pointer, c.pointer, factors.alpha, factors.beta, kept, start]
+        way = shape, factors.loosened, a.ld, b.ld, c.ld, a.by_columns, b.by_columns
+        self._recorded(*way, None).replay(values)
+        plan = Plan(*driver.read_words(kept + lasting.arrays["plan"][0], 3, stream, self._device))
+        del decided
+        if plan.moduli == 0:
+            library.multiply(a, b, c, (factors.alpha, factors.beta), stream)
+        elif plan.native_tiles:
+            call = _Call(stream, driver.multiprocessors(self._device), like)
+            self._by_residues(factors, plan, _at(lasting, kept, memory), call, None)
+        else:
+            own = residues(shape, plan.moduli)
+            values[-1], _own = allocated(like, own.total, self._device, need)
+            self._recorded(*way, plan).replay(values)
+        return plan
+
+    def _record(self, shape: Shape, loosened: int, *way: Any) -> Recording:
+        """Launches of a product of this shape, of leading dimensions and layouts `way`, with places 0 to 7 of values.
+
+        Its last part is None for those up to the decision, or what was decided for those after it.
+        """
+        (lda, ldb, ldc, a_by_columns, b_by_columns, plan), recording = way, Recording()
+        (m, n, k), at = shape, [Place(index) for index in range(8)]
+        a = Matrix(at[1], m, k, lda, a_by_columns, None)  # type: ignore[arg-type]
+        b = Matrix(at[2], k, n, ldb, b_by_columns, None)  # type: ignore[arg-type]
+        c = Matrix(at[3], m, n, ldc, False, None)  # type: ignore[arg-type]
+        factors = Factors(a, b, c, at[4], at[5], loosened)  # type: ignore[arg-type]
+        call = _Call(at[0], driver.multiprocessors(self._device), None, recording)
+        lasting, passing = decision(shape)
+        arrays = _at(lasting, at[6])
+        if plan is None:
+            arrays = arrays | _at(passing, at[7])
+            self._settle(factors, arrays, call)
+            self._decide(factors, arrays, call, None)
+        else:
+            self._whole(factors, plan, arrays | _at(residues(shape, plan.moduli), at[7]), call, "")
+        return recording.close()
 
     def _check(self, factors: Factors, least: int) -> None:
         """Raise UserError if less memory is granted than is needed whatever is decided."""
@@ -239,16 +295,12 @@ class Program:
         block = _block(shape, plan.moduli, side, granted)
         need = f"dgemm needs {{}} GiB beside A, B and C for {shape}"
         own = self._allocated(residues(block, plan.moduli, side), call, need)
-        lists = None if block == shape else self._allocated(_lists(tiles(block)), call, need)
+        lists = None if block == shape else self._allocated(_lists(tiles(block.m, block.n)), call, need)
         if held is not None:
             arrays = arrays | held.measures | self._held_residues(factors, plan.moduli, arrays, call, held)
         done = self._natively_beside(factors, arrays, call) if plan.native_tiles else None
         if lists is None:
-            self._reduced(factors, arrays | own, call, side)
-            whole = _shares_tiles(factors, plan)
-            # `plan`, not `some`, which has no tile where the kernel would share them.
-            given = ("multiply_whole", "plan", "meeting") if whole else ("multiply", "plan", "list")
-            self._multiply(factors, arrays | own, call, given)
+            self._whole(factors, plan, arrays | own, call, side)
         else:
             for part, changed, inside in self._blocks(factors, plan, block, (arrays, own, lists), call, side):
                 self._reduced(part, inside, call, side, changed)
@@ -258,6 +310,14 @@ class Program:
         if held is not None:
             with held.lock:
                 held.uses[call.stream] = driver.Event(call.stream)
+
+    def _whole(self, factors: Factors, plan: Plan, arrays: Workspace, call: _Call, held: str) -> None:
+        """The product of residues in one go."""
+        self._reduced(factors, arrays, call, held)
+        whole = _shares_tiles(factors, plan)
+        # `plan`, not `some`, which has no tile where the kernel would share them.
+        given = ("multiply_whole", "plan", "meeting") if whole else ("multiply", "plan", "list")
+        self._multiply(factors, arrays, call, given)
 
     def _blocks(
         self,
@@ -274,7 +334,7 @@ class Program:
         """
         arrays, own, lists = made
         (height, width), whole = table()["tile"], factors.shape
-        kinds = bytes(tiles(whole))
+        kinds = bytes(tiles(whole.m, whole.n))
         if plan.native_tiles:
             kinds = driver.read(arrays.addresses["kinds"], len(kinds), call.stream)
         per_row, last = ceil_div(whole.n, width), -1
@@ -319,8 +379,7 @@ class Program:
 
     def _allocated(self, layout: Layout, call: _Call, need: str) -> Workspace:
         start, memory = allocated(call.like, max(layout.total, 1), self._device, need)
-        addresses = {name: start + first for name, (first, _, _) in layout.arrays.items()}
-        return Workspace(memory, addresses, layout.lengths)
+        return _at(layout, start, memory)
 
     def _ones(self, call: _Call) -> int:
         """The address of a one in double, which stands for every element of the other factor."""
@@ -411,7 +470,7 @@ class Program:
         m, n, k = shape.m, shape.n, shape.k
         entry = given[0]
         if "meeting" in given:
-            driver.clear(arrays.addresses["meeting"], math.prod(arrays.lengths["meeting"]), call.stream)
+            call.do(driver.clear, arrays.addresses["meeting"], math.prod(arrays.lengths["meeting"]), call.stream)
         self._launch(call, entry, shape, *self._maps(entry, arrays), arrays.at(*given[1:], "residues"), m, n, k)
         self._launch(
             call,
@@ -432,10 +491,10 @@ class Program:
             *(c.pointer, c.ld, shape.m, shape.n, shape.k, factors.alpha, factors.beta),
         )
 
-    def _maps(self, entry: str, arrays: Workspace) -> list[bytes]:
+    def _maps(self, entry: str, arrays: Workspace) -> list[Any]:
         """Tensor maps of bytes at an address. They own no memory: which array lies there is the caller's matter."""
         return [
-            self._map("int8", box, arrays.addresses[name], arrays.lengths[name], arrays.lengths[name][-1])
+            placed(self._map, arrays.addresses[name], "int8", box, arrays.lengths[name], arrays.lengths[name][-1])
             for name, box in self._steps[entry].maps.items()
         ]
 
@@ -446,7 +505,7 @@ class Program:
                 flat += each
             else:
                 flat.append(each)
-        self._function(entry).launch(self._steps[entry].launch(shape, call.sms), call.stream, *flat)
+        call.do(self._function(entry).launch, self._steps[entry].launch(shape, call.sms), call.stream, *flat)
 
     def _function(self, entry: str) -> driver.Function:
         if entry not in self._functions:
@@ -466,7 +525,7 @@ def _block(shape: Shape, moduli: int, held: str, granted: int | None) -> Shape:
     """
 
     def needed(block: Shape) -> int:
-        return residues(block, moduli, held).total + (0 if block == shape else _lists(tiles(block)).total)
+        return residues(block, moduli, held).total + (0 if block == shape else _lists(tiles(block.m, block.n)).total)
 
     block = halved(shape, table()["tile"], needed, granted, "ab".replace(held, ""))
     if granted is not None and needed(block) > granted:
@@ -475,6 +534,12 @@ def _block(shape: Shape, moduli: int, held: str, granted: int | None) -> Shape:
             "more, or pass blocks of A and B."
         )
     return block
+
+
+def _at(layout: Layout, start: Any, memory: Any = None) -> Workspace:
+    """A workspace at an address."""
+    addresses = {name: start + first for name, (first, _, _) in layout.arrays.items()}
+    return Workspace(memory, addresses, layout.lengths)
 
 
 def _lists(count: int) -> Layout:

@@ -1,7 +1,8 @@
 """`sgemm`: a product in fp32 on Hopper's tensor cores, by any kernel of the family sgemm.
 
-Each kernel states a bound for every element (`kernels/sgemm/NOTES.md`); `accuracy` chooses among them. Nothing is
-decided on the device, so the host waits for nothing.
+Each kernel states a bound for every element (`kernels/sgemm/NOTES.md`); `accuracy` chooses among them. It comes on top
+of what a sum in fp32 has, so cuBLAS's SGEMM keeps every one, and multiplies where the shape tells that it is faster.
+Nothing is decided on the device, so the host waits for nothing.
 """
 
 from __future__ import annotations
@@ -19,17 +20,53 @@ from gemmrepro_blas.calls import (
     common_stream,
     empty,
     fresh,
-    multipliable,
     on_gpu,
+    operands,
     real_scalar,
-    target,
 )
 from gemmrepro_blas.errors import UserError
-from gemmrepro_blas.matrices import SINGLES, Matrix, matrix
-from gemmrepro_blas.table import BYTES, Layout, Shape, halved, kernel, laid_out, table, usable
+from gemmrepro_blas.matrices import SINGLES, Matrix
+from gemmrepro_blas.replay import Place, Recording, placed
+from gemmrepro_blas.table import BYTES, Layout, Shape, ceil_div, halved, kernel, laid_out, table, usable
 
 TILE = 128, 384
 """Rows and columns of a block of C are multiples of these: whole tiles of every kernel."""
+
+CUBLAS = 6.0, 0.176, 0.588, 0.77
+"""Microseconds of SGEMM on an H200: of a launch; then thousandths for each k of a tile of 64 x 64 of C, and for each k;
+millionths for each element of A, B and C. Fitted to 75 shapes; root mean square of the logarithm's error 0.15."""
+KERNELS = {
+    "sgemm.bf16_x6": (7.9, 9.2, 26.6, 4.60),
+    "sgemm.bf16_x9": (8.3, 9.5, 39.8, 4.35),
+    "sgemm.tf32_x3": (8.4, 8.0, 26.6, 4.73),
+    "sgemm.remainders": (17.1, 2.6, 3.26, 5.66),
+    "sgemm.remainders_7": (16.6, 2.6, 3.26, 5.12),
+    "sgemm.tf32": (7.4, 8.0, 9.18, 3.77),
+}
+"""The same of all launches of a kernel: of a call, and of each wave of tiles; then thousandths for each k of a wave,
+and millionths for each element of A and B. Errors of 0.06 to 0.10."""
+HOST = 50.0
+"""Microseconds that the host takes to launch a kernel's steps, and so the least that a call takes."""
+GAIN = 1.1
+"""How many times faster than SGEMM a kernel must promise to be: less than that the models do not tell."""
+CARD = 132
+"""Multiprocessors of that H200."""
+COLUMNS = {"slices": 128, "moduli": 192}
+"""Columns of a tile, of 128 rows, by the parameter that says what the kernel multiplies."""
+
+
+@lru_cache(maxsize=256)
+def pays(name: str, shape: Shape) -> bool:
+    """Whether a kernel promises to be faster than SGEMM for a product of this shape, of as many tiles, waves and k."""
+    (m, n, k), params = shape, kernel(name).params
+    wide = next(columns for param, columns in COLUMNS.items() if param in params)
+    waves = ceil_div(ceil_div(m, 128) * ceil_div(n, wide) * params.get("moduli", 1), CARD)
+    call, wave, step, element = KERNELS[name]
+    ours = call + waves * (wave + 1e-3 * step * k) + 1e-6 * element * (m * k + k * n)
+    launch, tile, along, each = CUBLAS
+    tiles = ceil_div(m, 64) * ceil_div(n, 64)
+    theirs = launch + 1e-3 * k * (tile * tiles + along) + 1e-6 * each * (m * k + k * n + m * n)
+    return GAIN * max(ours, HOST) < theirs
 
 
 @lru_cache(maxsize=64)
@@ -54,56 +91,62 @@ class Program:
         self._code = driver.Code(path, device)
         self._functions = {entry: driver.Function(self._code, entry) for entry in self.kernel.steps}
         self._map = lru_cache(maxsize=64)(driver.tensor_map)
+        self._recorded = lru_cache(maxsize=64)(self._record)
 
-    def workspace(self, shape: Shape, like: Any) -> tuple[Any, Mapping[str, int]]:
-        """What holds the memory beside A, B and C, and where arrays begin.
+    def run(self, a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], like: Any, stream: int) -> None:
+        """C[m,n] = alpha A[m,k] B[k,n] + beta C, C by rows. Memory is of the library of `like`.
 
         Raises:
             UserError: the GPU has too little memory left.
         """
-        arrays = layout(self.kernel.name, shape)
-        need = f"sgemm needs {{}} GiB beside A, B and C for {shape}"
-        start, memory = allocated(like, arrays.total, self._device, need)
-        return memory, {name: start + first for name, (first, _, _) in arrays.arrays.items()}
-
-    def run(self, a: Matrix, b: Matrix, c: Matrix, scalars: tuple[float, float], like: Any, stream: int) -> None:
-        """C[m,n] = alpha A[m,k] B[k,n] + beta C, C by rows. Memory is of the library of `like`."""
         shape = Shape(a.rows, b.columns, a.columns)
-        _memory, arrays = self.workspace(shape, like)
+        need = "sgemm needs {} GiB beside A, B and C for " + str(shape)
+        start, _memory = allocated(like, layout(self.kernel.name, shape).total, self._device, need)
+        launches = self._recorded(shape, a.ld, b.ld, c.ld, a.by_columns, b.by_columns)
+        launches.replay((stream, a.pointer, b.pointer, c.pointer, scalars[0], scalars[1], start))
+
+    def _record(self, shape: Shape, *way: Any) -> Recording:
+        """Launches of a product of this shape, of leading dimensions and layouts `way`, with places for 7 values."""
+        (lda, ldb, ldc, a_by_columns, b_by_columns), recording = way, Recording()
+        (m, n, k), at = shape, [Place(index) for index in range(7)]
+        arrays = {name: at[6] + first for name, (first, _, _) in layout(self.kernel.name, shape).arrays.items()}
+        a = Matrix(at[1], m, k, lda, a_by_columns, None)  # type: ignore[arg-type]
+        b = Matrix(at[2], k, n, ldb, b_by_columns, None)  # type: ignore[arg-type]
         for side, lines in (("a", a), ("b", b.transposed)):
-            self._cut(side, lines, arrays, stream)
-        names: dict[str, Any] = {**arrays, "m": shape.m, "n": shape.n, "k": shape.k}
-        names |= {"c": c.pointer, "alpha": float(scalars[0]), "beta": float(scalars[1])}
+            self._cut(side, lines, arrays, recording)
+        names: dict[str, Any] = {**arrays, "m": m, "n": n, "k": k, "c": at[3], "alpha": at[4], "beta": at[5]}
         names |= {f"map:{name}": self._mapped(name, shape, arrays) for name in self.kernel.steps["multiply"].maps}
         for entry in ("multiply", "reconstruct"):
             if entry in self.kernel.steps:
                 wanted = [*self.kernel.steps[entry].arguments]
                 arguments = [names[str(name)] for name in wanted]
                 if "c" in wanted:
-                    arguments[wanted.index("c") + 1] = c.ld
-                self._launch(stream, entry, shape, *arguments)
+                    arguments[wanted.index("c") + 1] = ldc
+                self._launch(recording, entry, shape, *arguments)
+        return recording.close()
 
-    def _cut(self, side: str, lines: Matrix, arrays: Mapping[str, int], stream: int) -> None:
+    def _cut(self, side: str, lines: Matrix, arrays: Mapping[str, Place], recording: Recording) -> None:
         """Slices or residues of `lines` [count, k], along which k runs: rows of A, or columns of B."""
         kind = "slices" if "slices_a" in arrays else "residues"
         source, sizes = (lines.pointer, lines.ld), (lines.rows, lines.columns)
         written = arrays[f"exponents_{side}"], arrays[f"{kind}_{side}"]
         shape = Shape(lines.rows, lines.rows, lines.columns)
         if not lines.by_columns:
-            self._launch(stream, f"row_{kind}", shape, *source, *written, *sizes)
+            self._launch(recording, f"row_{kind}", shape, *source, *written, *sizes)
             return
         gauge = _gauge(self.kernel.name)
-        self._launch(stream, f"column_{gauge}", shape, *source, arrays[gauge], *sizes)
-        self._launch(stream, f"column_{kind}", shape, *source, arrays[gauge], *written, *sizes)
+        self._launch(recording, f"column_{gauge}", shape, *source, arrays[gauge], *sizes)
+        self._launch(recording, f"column_{kind}", shape, *source, arrays[gauge], *written, *sizes)
 
-    def _mapped(self, name: str, shape: Shape, arrays: Mapping[str, int]) -> bytes:
+    def _mapped(self, name: str, shape: Shape, arrays: Mapping[str, Place]) -> Place:
         dtype, lengths = self.kernel.lengths(name, shape)
         row_bytes = lengths[-1] * BYTES[dtype]
-        return self._map(dtype, self.kernel.steps["multiply"].maps[name], arrays[name], lengths, row_bytes)
+        box = self.kernel.steps["multiply"].maps[name]
+        return placed(self._map, arrays[name], dtype, box, lengths, row_bytes)
 
-    def _launch(self, stream: int, entry: str, shape: Shape, *arguments: Any) -> None:
+    def _launch(self, recording: Recording, entry: str, shape: Shape, *arguments: Any) -> None:
         launch = self.kernel.steps[entry].launch(shape, driver.multiprocessors(self._device))
-        self._functions[entry].launch(launch, stream, *arguments)
+        recording(self._functions[entry].launch, launch, Place(0), *arguments)
 
 
 @cache
@@ -127,8 +170,14 @@ def sgemm(
 ) -> Any:
     """C = alpha A B + beta C in float32, on the current stream of CuPy or PyTorch; it returns at once.
 
-    With u = 2^-24 and C* exact, every element satisfies |C - C*| <= |alpha| (s + t |A||B|), plus one rounding and what
-    fp32 sums of one product a step may round. A row of A or a column of B with an Inf or a NaN gives NaN.
+    With u = 2^-24 and C* exact, every element satisfies
+
+        |C - C*| <= |alpha| (s + t |A||B|) + g (|alpha| |A||B| + |beta C|) + underflow,
+
+    g = (k + 3) u / (1 - (k + 3) u).
+
+    The second term is that of any sum in fp32, and the only one where cuBLAS's SGEMM multiplies: where the shape tells
+    that it is faster. On tensor cores a row of A or a column of B with an Inf or a NaN gives NaN.
 
     Args:
         a, b: A [m,k] and B [k,n] on one GPU, float32: arrays of CuPy or PyTorch, or anything with
@@ -153,26 +202,24 @@ def sgemm(
     if accuracy not in accuracies:
         known = ", ".join(repr(name) for name in accuracies)
         raise UserError(f"accuracy is {accuracy!r}; choose one of {known}.")
-    left, right = _factors(a, b, transpose_a, transpose_b)
+    left, right, into = operands(a, b, c, (bool(transpose_a), bool(transpose_b)), SINGLES)
     scalars = real_scalar(alpha, "alpha", SINGLES), real_scalar(beta, "beta", SINGLES)
     check_rest(c, scalars[1], workspace)
     out = c if c is not None else empty(a, left, right, SINGLES)
-    into = target(c, left, right, SINGLES) if c is not None else fresh(out, left, right, SINGLES)
-    if into.by_columns:  # C^T = B^T A^T
-        left, right, into = right.transposed, left.transposed, into.transposed
+    if into is None:
+        into = fresh(out, left, right, SINGLES)
     if into.rows and into.columns:
-        name, path = accuracies[accuracy], usable(accuracies[accuracy], binary)
-        stream = common_stream(a, b, out)
+        name, stream = accuracies[accuracy], common_stream(a, b, out)
+        path = usable(name, binary)
+        k = left.columns if scalars[0] != 0.0 else 0  # BLAS does not read A and B then
         with on_gpu(stream, "sgemm takes memory from a pool", left, right, into) as device:
-            _multiply(program(name, path, device), (left, right, into), scalars, a, stream, workspace)
+            if k == 0:
+                library.scale(into, scalars[1], stream)
+            elif pays(name, Shape(into.rows, into.columns, k)):
+                _multiply(program(name, path, device), (left, right, into), scalars, a, stream, workspace)
+            else:
+                library.multiply(left, right, into, scalars, stream)
     return out
-
-
-def _factors(a: Any, b: Any, transpose_a: bool, transpose_b: bool) -> tuple[Matrix, Matrix]:
-    """A and B as they are multiplied. Raises UserError if they cannot be."""
-    left, right = matrix(a, "A", kind=SINGLES), matrix(b, "B", kind=SINGLES)
-    left, right = (left.transposed if transpose_a else left), (right.transposed if transpose_b else right)
-    return multipliable(left, right)
 
 
 def _multiply(
@@ -185,11 +232,10 @@ def _multiply(
 ) -> None:
     """Launch the products of all blocks of C, and for each of all stretches of k that the kernel takes."""
     (a, b, c), (alpha, beta) = operands, scalars
-    k = a.columns if alpha != 0.0 else 0  # BLAS does not read A and B then
-    if k == 0:
-        library.scale(c, beta, stream)
+    k, longest = a.columns, loaded.kernel.longest_k
+    if granted is None and k <= longest:
+        loaded.run(a, b, c, scalars, like, stream)
         return
-    longest = loaded.kernel.longest_k
     block = _block(loaded.kernel.name, Shape(c.rows, c.columns, min(k, longest)), granted)
     for top, left, start in product(range(0, c.rows, block.m), range(0, c.columns, block.n), range(0, k, longest)):
         rows, columns = (top, min(c.rows, top + block.m)), (left, min(c.columns, left + block.n))

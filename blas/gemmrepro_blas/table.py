@@ -141,10 +141,11 @@ def halved(
     return block
 
 
-def tiles(shape: Shape) -> int:
+@lru_cache(maxsize=KEPT)
+def tiles(m: int, n: int) -> int:
     """Tiles of C that `dgemm` decides on."""
     height, width = table()["tile"]
-    return ceil_div(shape.m, height) * ceil_div(shape.n, width)
+    return ceil_div(m, height) * ceil_div(n, width)
 
 
 @lru_cache(maxsize=KEPT)

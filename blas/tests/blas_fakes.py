@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gemmrepro_blas import driver, library, program, single
+from gemmrepro_blas import calls, driver, library, program, single
 
 
 @dataclass
@@ -96,8 +96,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
         **{"device_of": lambda pointer: made.device, "new_stream": lambda: 99, "synchronize": note("synchronize")},
         **{"read_words": lambda address, count, stream, device: made.plan, "read": lambda *_: made.kinds},
         **{name: note(name) for name in ("copy", "clear", "write")},
-        "cuda": lambda: lambda *_: None,
-        "tensor_map": lambda dtype, box, address, lengths, row_bytes: Map(address, lengths),
+        **{"push": lambda device: False, "cuda": lambda: lambda *_: None},
+        "tensor_map": lambda address, dtype, box, lengths, row_bytes: Map(address, lengths),
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(driver, name, fake)
@@ -108,6 +108,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     stream = SimpleNamespace(ptr=made.stream)
     cuda = SimpleNamespace(get_current_stream=lambda device: stream)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
+    calls._known.clear()
     program.program.cache_clear()
     single.program.cache_clear()
     return made

@@ -172,7 +172,7 @@ def test_a_tensor_map_begins_with_the_row(given: Any) -> None:
         return 0
 
     given(cuTensorMapEncodeTiled=encode)
-    assert driver.tensor_map("bf16", (128, 64, 128), 256, (3, 100, 72), 144) == bytes([7] * 128)
+    assert driver.tensor_map(256, "bf16", (128, 64, 128), (3, 100, 72), 144) == bytes([7] * 128)
     assert seen == [0, 9, 2, 256, [72, 300], [144], [64, 128], [1, 1], 0, 3, 3, 0]
 
 
@@ -188,7 +188,7 @@ class Cublas:
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
-        self.computed: list[int] = []
+        self.computed: list[Any] = []
 
     def cublasCreate_v2(self, at: Any) -> int:
         self.calls.append("create")
@@ -198,33 +198,24 @@ class Cublas:
         self.calls.append((handle, stream))
         return 0
 
-    def cublasGemmEx(
-        self,
-        handle,
-        op_a,
-        op_b,
-        m,
-        n,
-        k,
-        alpha,
-        a,
-        type_a,
-        lda,
-        b,
-        type_b,
-        ldb,
-        beta,
-        c,
-        type_c,
-        ldc,
-        compute,
-        algorithm,
-    ) -> int:  # type: ignore[no-untyped-def]
-        assert (type_a, type_b, type_c, algorithm) == (1, 1, 1, -1)
-        self.computed.append(compute)
-        left = column_major(a, k, m, lda, DOUBLES).T if op_a else column_major(a, m, k, lda, DOUBLES)
-        right = column_major(b, n, k, ldb, DOUBLES).T if op_b else column_major(b, k, n, ldb, DOUBLES)
-        out = column_major(c, m, n, ldc, DOUBLES)
+    def cublasGemmEx(  # type: ignore[no-untyped-def]
+        self, handle, op_a, op_b, m, n, k, alpha, a, type_a, lda, b, type_b, ldb, beta, c, type_c, ldc, compute, way
+    ) -> int:
+        kind = {1: DOUBLES, 0: SINGLES}[type_a]
+        assert type_a == type_b == type_c and way == -1
+        return self._gemm(kind, compute, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+
+    def cublasDgemm_v2(self, handle: int, *rest: Any) -> int:
+        return self._gemm(DOUBLES, "D", *rest)
+
+    def cublasSgemm_v2(self, handle: int, *rest: Any) -> int:
+        return self._gemm(SINGLES, "S", *rest)
+
+    def _gemm(self, kind, way, op_a, op_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) -> int:  # type: ignore[no-untyped-def]
+        self.computed.append(way)
+        left = column_major(a, k, m, lda, kind).T if op_a else column_major(a, m, k, lda, kind)
+        right = column_major(b, n, k, ldb, kind).T if op_b else column_major(b, k, n, ldb, kind)
+        out = column_major(c, m, n, ldc, kind)
         out[...] = alpha._obj.value * (left @ right) + beta._obj.value * out
         return 0
 
@@ -257,41 +248,49 @@ def laid(array: np.ndarray, by_columns: bool, kind: Any) -> Matrix:
 
 @pytest.mark.parametrize("scalars", [(0.3, -2.0), (-1.0, 1.0)])
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False), (True, True)])
-def test_cublas_gets_the_transposed_problem(cublas: Cublas, turned: tuple[bool, bool], scalars: Any) -> None:
+@pytest.mark.parametrize("kind", [DOUBLES, SINGLES])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_cublas_gets_the_transposed_problem(
+    cublas: Cublas, monkeypatch: pytest.MonkeyPatch, turned: tuple[bool, bool], scalars: Any, kind: Any, ignored: bool
+) -> None:
     """By columns, C' = B' A'; rows longer than needed and all. A thread's handle is made once, and is its own."""
-    rng = np.random.default_rng(1)
-    a, b, whole = rng.random((5, 4)), rng.random((4, 7)), rng.random((5, 9))
+    if ignored:
+        monkeypatch.setattr(Cublas, "cublasSetEnvironmentMode", lambda *_: 0, raising=False)
+        monkeypatch.setattr(Cublas, "cublasGetEnvironmentMode", lambda _, *at: stored(at[1], 1), raising=False)
+    rng, dtype = np.random.default_rng(1), np.dtype(kind.code)
+    a, b, whole = (rng.random(size).astype(dtype) for size in ((5, 4), (4, 7), (5, 9)))
     wanted = scalars[0] * a @ b + scalars[1] * whole[:, :7]
-    into = Matrix(whole.ctypes.data, 5, 7, 9, False, whole, DOUBLES, 0)
-    library.multiply(laid(a, turned[0], DOUBLES), laid(b, turned[1], DOUBLES), into, scalars, 9)
-    assert np.allclose(whole[:, :7], wanted, rtol=1e-14, atol=0)
-    library.multiply(laid(a, False, DOUBLES), laid(b, False, DOUBLES), into, scalars, 8)
+    into = Matrix(whole.ctypes.data, 5, 7, 9, False, whole, kind, 0)
+    library.multiply(laid(a, turned[0], kind), laid(b, turned[1], kind), into, scalars, 9)
+    assert np.allclose(whole[:, :7], wanted, rtol=20 * np.finfo(dtype).eps, atol=0)
+    library.multiply(laid(a, False, kind), laid(b, False, kind), into, scalars, 8)
     assert cublas.calls == ["create", (77, 9), (77, 8)]
 
 
 @pytest.mark.parametrize(
     ("exports", "wanted"),
     [
-        ({}, 70),  # too old to emulate
-        ({"cublasSetEmulationStrategy": None}, 71),
-        ({"cublasSetEmulationStrategy": None, "cublasSetEnvironmentMode": 0}, 70),
-        ({"cublasSetEmulationStrategy": None, "cublasSetEnvironmentMode": 7}, 71),  # refused
-        ({"cublasSetEmulationStrategy": None, "cublasSetEnvironmentMode": 0, "read": 0}, 71),  # without effect
+        ({}, [70, 69]),  # too old to emulate doubles
+        ({"cublasSetEmulationStrategy": None}, [71, 69]),
+        ({"cublasSetEmulationStrategy": None, "cublasSetEnvironmentMode": 0}, ["D", "S"]),
+        ({"cublasSetEmulationStrategy": None, "cublasSetEnvironmentMode": 7}, [71, 69]),  # refused
+        ({"cublasSetEmulationStrategy": None, "cublasSetEnvironmentMode": 0, "read": 0}, [71, 69]),  # without effect
     ],
 )
 def test_no_variable_turns_products_into_emulation(
-    cublas: Cublas, monkeypatch: pytest.MonkeyPatch, exports: dict[str, Any], wanted: int
+    cublas: Cublas, monkeypatch: pytest.MonkeyPatch, exports: dict[str, Any], wanted: list[Any]
 ) -> None:
-    """By the environment mode of a handle of our own, or else by the pedantic compute type."""
+    """By the environment mode of a handle of our own, or else by pedantic compute types."""
     set_to: list[int] = []
     mode = lambda handle, value: set_to.append(value.value) or exports["cublasSetEnvironmentMode"]  # noqa: E731
     for name in exports:
         monkeypatch.setattr(Cublas, name, staticmethod(mode), raising=False)
     read = exports.get("read", 1)
     monkeypatch.setattr(Cublas, "cublasGetEnvironmentMode", staticmethod(lambda _, at: stored(at, read)), raising=False)
-    one = laid(np.ones((2, 2)), False, DOUBLES)
-    library.multiply(one, one, laid(np.zeros((2, 2)), False, DOUBLES), (1.0, 0.0), 9)
-    assert cublas.computed == [wanted] and set_to == [1] * ("cublasSetEnvironmentMode" in exports)
+    for kind in (DOUBLES, SINGLES):
+        one = laid(np.ones((2, 2), kind.code), False, kind)
+        library.multiply(one, one, laid(np.zeros((2, 2), kind.code), False, kind), (1.0, 0.0), 9)
+    assert cublas.computed == wanted and set_to == [1] * ("cublasSetEnvironmentMode" in exports)
 
 
 @pytest.mark.parametrize("kind", [DOUBLES, SINGLES])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from blas_fakes import Gpu, OnGpu
 
-from gemmrepro_blas import UserError, calls
+from gemmrepro_blas import UserError, calls, driver
 from gemmrepro_blas.matrices import DOUBLES, SINGLES, Matrix, library_of, matrix
 
 
@@ -121,7 +121,9 @@ def torch(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     made = ModuleType("torch")
     stream = SimpleNamespace(cuda_stream=11)
     cuda = SimpleNamespace(current_stream=lambda device: stream, is_initialized=lambda: True)
-    vars(made).update(Tensor=Tensor, strided="strided", float64="float64", float32="float32", cuda=cuda)
+    vars(made).update(
+        Tensor=Tensor, device=lambda *which: which, strided="strided", float64="float64", float32="float32", cuda=cuda
+    )
     monkeypatch.setitem(sys.modules, "torch", made)
     return made
 
@@ -133,6 +135,70 @@ def test_tensors_and_those_of_a_subclass_are_pytorchs(gpu: Gpu, torch: ModuleTyp
     found = matrix(tensor, "A")
     assert (found.by_columns, found.ld, found.device, library_of(tensor)) == (True, 4, 3, "torch")
     assert calls.stream_of(tensor) == 11 and type(calls.empty(tensor, found, found.transposed)) is kind
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True)])
+def test_a_call_like_one_before_gets_its_own_operands(
+    gpu: Gpu, torch: ModuleType, turned: tuple[bool, bool], by_columns: bool
+) -> None:
+    """As arrays that say no more than their interface are found, which nothing is kept of."""
+
+    def made(rows: int, columns: int, turn: bool) -> np.ndarray:
+        return np.zeros((columns, rows)).T if turn else np.zeros((rows, columns))
+
+    for _ in range(2):
+        arrays = made(*((4, 3) if turned[0] else (3, 4)), False), made(*((6, 4) if turned[1] else (4, 6)), True)
+        for c in (None, made(3, 6, by_columns)):
+            found = calls.operands(*map(Tensor, arrays), None if c is None else Tensor(c), turned)
+            wanted = calls.operands(*map(OnGpu, arrays), None if c is None else OnGpu(c), turned)
+            for ours, theirs in zip(found, wanted, strict=True):
+                if ours is None or theirs is None:
+                    assert ours is theirs
+                else:
+                    names = ("lines", "rows", "columns", "by_columns")
+                    assert [getattr(ours, name) for name in names] == [getattr(theirs, name) for name in names]
+                    assert ours.owner.array is theirs.owner.array and ours.device == 3
+
+
+@pytest.mark.parametrize(
+    ("changed", "more", "message"),
+    [
+        ("a", {"requires_grad": True}, "A requires a gradient"),
+        ("b", {"is_cuda": False}, "B is on the host"),
+        ("a", {"negated": True}, r"give it A\.resolve_neg"),
+        ("b", {"data_ptr": lambda: 0}, "B has no memory of its own"),
+        ("a", {"data_ptr": lambda: 2**20 + 4}, "A begins at an address that is no multiple of 8"),
+        ("c", {"shape": (6, 4)}, "C is 6 x 4; pass one of 4 x 4"),
+        ("c", {"data_ptr": lambda: 2**30 - 8}, "C shares memory with A"),
+        ("c", {"data_ptr": lambda: 2**31 + 120}, "C shares memory with B"),
+    ],
+)
+def test_a_call_like_one_before_is_checked_again(
+    gpu: Gpu, torch: ModuleType, monkeypatch: pytest.MonkeyPatch, changed: str, more: Any, message: str
+) -> None:
+    places = {"a": 2**30, "b": 2**31, "c": 2**32}
+    made = {name: Tensor(np.zeros((4, 4)), data_ptr=lambda at=at: at) for name, at in places.items()}
+    for _ in range(2):
+        calls.operands(made["a"], made["b"], made["c"], (False, False))
+    vars(made[changed]).update(more)
+    with pytest.raises(UserError, match=message):
+        calls.operands(made["a"], made["b"], made["c"], (False, False))
+
+
+def test_a_process_that_was_forked_is_refused_before_memory_is_taken(
+    gpu: Gpu, torch: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the parent has made the same call."""
+
+    def forked() -> None:
+        raise UserError("forked")
+
+    pair = Tensor(np.zeros((4, 4))), Tensor(np.zeros((4, 4)))
+    calls.operands(*pair, None, (False, False))
+    monkeypatch.setattr(driver, "cuda", forked)
+    with pytest.raises(UserError, match="forked"):
+        calls.operands(*pair, None, (False, False))
 
 
 @pytest.mark.parametrize(

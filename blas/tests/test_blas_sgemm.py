@@ -54,12 +54,14 @@ def test_nothing_is_launched_into_a_capture(gpu: Gpu) -> None:
 
 def run(name: str, a: OnGpu, b: OnGpu, c: OnGpu, granted: int | None = None, scalars: Any = (2.0, 3.0)) -> None:
     operands = tuple(matrix(one, "X", kind=SINGLES) for one in (a, b, c))
-    single._multiply(single.Program(name, single.Path("x"), 0), operands, scalars, None, 7, granted)
+    single._multiply(single.program(name, single.Path("x"), 0), operands, scalars, None, 7, granted)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_row_major_operands_are_launched_as_the_record_says(gpu: Gpu, name: str) -> None:
     shape, (a, b, c) = RecordShape(700, 1030, 600), (singles(700, 600), singles(600, 1030), singles(700, 1030))
+    run(name, singles(700, 600), singles(600, 1030), singles(700, 1030), None, (7.0, 8.0))  # one of the same shape
+    gpu.log.clear()
     run(name, a, b, c)
     known: dict[str, Any] = {"m": 700, "n": 1030, "k": 600, "alpha": 2.0, "beta": 3.0}
     known |= {each: one.array.ctypes.data for each, one in (("a", a), ("b", b), ("c", c))}
@@ -87,11 +89,47 @@ def test_transposed_operands_take_the_launches_of_their_layout(gpu: Gpu, name: s
         assert launch.grid[0] in (arguments[-2], -(-arguments[-2] // 32))
 
 
-@pytest.mark.parametrize("scalars", [(0.0, 2.0), (0.0, 0.0)])
+@pytest.mark.parametrize("scalars", [(0.0, 2.0), (1e-50, 0.0)])
 def test_with_alpha_0_nothing_is_multiplied(gpu: Gpu, scalars: tuple[float, float]) -> None:
     """Nor with one that rounds to 0: an Inf in A or B does not matter."""
-    run(KERNELS[0], singles(3, 4), singles(4, 6), singles(3, 6), None, scalars)
+    a, b, c = singles(3, 4), singles(4, 6), OnGpu(np.zeros((3, 6), np.float32))
+    gemmrepro_blas.sgemm(a, b, c, alpha=scalars[0], beta=scalars[1], binary=__file__)
     assert gpu.entries() == ["scale"] and gpu.log[0][2][1:] == [scalars[1], 7]
+
+
+@pytest.mark.parametrize(
+    ("shape", "element", "norm"),
+    [
+        ((4096, 4096, 4096), True, True),
+        ((8192, 8192, 8192), True, True),
+        ((3408, 15648, 624), True, True),
+        ((512, 512, 512), False, False),
+        ((2024, 720, 272), False, False),
+        ((496, 3272, 304), False, False),
+        ((128, 8192, 8192), False, False),
+        ((512, 512, 32768), False, True),
+        ((488, 776, 9960), False, True),
+        ((40, 80, 12696), False, False),
+    ],
+)
+def test_the_shape_alone_tells_where_sgemm_is_faster(shape: tuple[int, int, int], element: bool, norm: bool) -> None:
+    """As they were measured side by side on an H200; each of two kinds of kernel."""
+    known = table()["sgemm"]
+    assert single.pays(known["element"], Shape(*shape)) is element
+    assert single.pays(known["norm"], Shape(*shape)) is norm
+
+
+@pytest.mark.parametrize("accuracy", table()["sgemm"])
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_small_products_are_cublass(gpu: Gpu, accuracy: str, by_columns: bool) -> None:
+    """Of C^T = B^T A^T where C lies by columns."""
+    a, b = singles(3, 4), singles(4, 6)
+    c = OnGpu(np.zeros((6, 3), np.float32).T if by_columns else np.zeros((3, 6), np.float32))
+    assert gemmrepro_blas.sgemm(a, b, c, alpha=2.0, beta=3.0, accuracy=accuracy, binary=__file__) is c
+    ((what, _, (left, right, into, *rest)),) = gpu.log
+    first, second = (b, a) if by_columns else (a, b)
+    assert what == "cuBLAS" and rest == [(2.0, 3.0), gpu.stream] and not into.by_columns
+    assert [one.pointer for one in (left, right, into)] == [each.array.ctypes.data for each in (first, second, c)]
 
 
 def products(gpu: Gpu, last: str) -> list[list[Any]]:

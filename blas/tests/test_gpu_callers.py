@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import gemmrepro_blas
-from gemmrepro_blas import UserError, certified, library
+from gemmrepro_blas import UserError, certified, library, single
 from gemmrepro_blas.table import table
 
 pytestmark = pytest.mark.gpu
@@ -24,6 +24,8 @@ EMULATED = {
     "CUBLAS_EMULATE_DOUBLE_PRECISION": "1",
     "CUBLAS_EMULATION_STRATEGY": "eager",
     "CUBLAS_FIXEDPOINT_EMULATION_MANTISSA_BIT_COUNT": "7",
+    "CUBLAS_EMULATE_SINGLE_PRECISION": "1",
+    "NVIDIA_TF32_OVERRIDE": "1",
 }
 
 
@@ -44,7 +46,9 @@ if len(sys.argv) > 1:
     import torch
 c, how = blas.dgemm(a, b, details=True)
 native = a @ b
-print(how.moduli, over_bound(c, a, b), over_bound(native, a, b))
+f, g = a[:512, :512].astype("f"), b[:512, :512].astype("f")
+single = over_bound(blas.sgemm(f, g).astype("d"), f.astype("d"), g.astype("d")) * 2.0**-29
+print(how.moduli, over_bound(c, a, b), over_bound(native, a, b), single)
 """
 
 
@@ -56,9 +60,9 @@ def test_the_bound_holds_whatever_the_environment_says(cp, variables, loaded) ->
     asked = [sys.executable, "-c", PROOF, *([loaded] if loaded else [])]
     environment = {**os.environ, **variables, "PYTHONPATH": paths}
     found = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
-    moduli, ours, default = found.stdout.split()
-    print(variables, "ours", ours, "cuBLAS's default", default)
-    assert int(moduli) == 0 and float(ours) < 1
+    moduli, ours, default, single = found.stdout.split()
+    print(variables, "ours", ours, "cuBLAS's default", default, "sgemm", single)
+    assert int(moduli) == 0 and float(ours) < 1 and float(single) < 0.1
     assert (float(default) > 1e6) == bool(variables)
 
 
@@ -232,7 +236,8 @@ def test_blocks_have_the_bits_of_the_whole(cp, monkeypatch, law, held) -> None:
 
 
 @pytest.mark.parametrize("accuracy", table()["sgemm"])
-def test_sgemm_in_blocks_has_the_bits_of_the_whole(cp, accuracy) -> None:
+def test_sgemm_in_blocks_has_the_bits_of_the_whole(cp, monkeypatch, accuracy) -> None:
+    monkeypatch.setattr(single, "pays", lambda *_: True)
     m, n, k, rng = 1000, 1500, 900, cp.random.RandomState(5)
     a, b, c0 = (rng.standard_normal(size).astype(cp.float32) for size in ((m, k), (k, n), (m, n)))
     wanted = gemmrepro_blas.sgemm(a, b, c0.copy(), beta=0.5, accuracy=accuracy)
@@ -243,7 +248,8 @@ def test_sgemm_in_blocks_has_the_bits_of_the_whole(cp, accuracy) -> None:
 
 @pytest.mark.parametrize("accuracy", ["norm", "norm, 7", "element"])
 @pytest.mark.parametrize("turned", [False, True])
-def test_sgemm_takes_more_rows_than_a_grid_is_long(cp, accuracy, turned) -> None:
+def test_sgemm_takes_more_rows_than_a_grid_is_long(cp, monkeypatch, accuracy, turned) -> None:
+    monkeypatch.setattr(single, "pays", lambda *_: True)
     m, k, n = 8_388_481, 64, 8
     a = cp.random.standard_normal((m, k), dtype=cp.float32)
     b = cp.random.standard_normal((k, n), dtype=cp.float32)
