@@ -40,7 +40,7 @@ def read(session, built, toolkit, name, shape=SHAPE):
     load(registry.kernel(name), session, built, toolkit)
     rows, reason = results.collect(session, [(name, toolkit, shape)], built)
     assert reason == ""
-    return {row.metric: row.value for row in rows}, rows
+    return {row["metric"]: row["value"] for row in rows}, rows
 
 
 def test_the_naive_kernel_counts_what_its_source_says(session, built, toolkit) -> None:
@@ -50,7 +50,7 @@ def test_the_naive_kernel_counts_what_its_source_says(session, built, toolkit) -
     assert found[LOADS] == (2 * m * n * k) // 32, "A and B, by warp"
     assert found[READ] >= 0.9 * 4 * (m * k + k * n), "with cold caches A and B come from DRAM"
     assert UNITS.keys() <= found.keys() <= METRICS.keys()
-    texts = [{**{name: str(value) for name, value in vars(row).items()}, "unit": row.unit or ""} for row in rows]
+    texts = [{**{name: str(value) for name, value in row.items()}, "unit": row["unit"] or ""} for row in rows]
     check_counters(texts, [], built / "counters.csv")
 
 
