@@ -29,7 +29,6 @@ FAMILY = Family(
     article="ada",
     summary="C = A B, fp16 in and fp32 out, by the warp's tensor core instruction; "
     "against cuBLAS at its fastest and against what that instruction can do at most.",
-    figures=("ratio", "climb"),
 )
 
 THREADS = 256

@@ -1,118 +1,93 @@
-"""FP64 from INT8 residues against DGEMM by size and number of moduli, and where it errs no more."""
+"""FP64 from INT8 residues against DGEMM by size and number of moduli, and its error beside DGEMM's."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
 
-from gemmrepro.core.text import format_number, listed
+from gemmrepro.core.text import format_number
 from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures.inputs import Inputs
 from gemmrepro.figures.kit import Look, curves, marks
 from gemmrepro.figures.ladder import made_here
-from gemmrepro.figures.style import BAD, GOOD, MARKERS, SERIES, Drawing, finding, origin
+from gemmrepro.figures.style import DASHES, INK, MARKERS, SERIES, Drawing, finding, origin, written
 from gemmrepro.measure.rows import cubes, select
-from gemmrepro.registry import kernel
+from gemmrepro.paper.regimes import bounds_elements
+from gemmrepro.registry import ladders
 
 PAPER = {"residues": ()}
-SPEEDS = {
-    "crt.ping_pong_14": "14 moduli",
-    "crt.ping_pong": "15 moduli",
-    "crt.ping_pong_16": "16 moduli",
-    "crt.winograd": "15, Winograd",
-    "crt.shared": "15, shared tiles",
+COUNTS = {"_14": "14 moduli", "": "15 moduli", "_16": "16 moduli"}
+CERTIFIED = "every element bounded"
+PANELS = {
+    "speed": Panel("speed relative to DGEMM", "", line=1.0),
+    "error": Panel("largest error over DGEMM's", "", log=True, line=1.0),
 }
-ERRORS = {"crt.fused_14": "14 moduli", "crt.fused": "15 moduli", "crt.fused_16": "16 moduli"}
-"""Kernels by which the error of a number of moduli was measured; the others compute the same bits."""
 
 
 def residues(inputs: Inputs) -> Drawing:
-    """Ratios by size, and for which operands the largest error is no larger than DGEMM's."""
-    measured, errors = inputs.measured["crt"], _errors(inputs)
-    rows = cubes(select(measured.summary, cache="warm", toolkit=measured.toolkit))
-    rows = rows[rows["ratio"].notna()].sort_values("n")
-    points = [
-        {"panel": "speed", "series": SPEEDS[one["kernel"]], "x": one["n"], "y": one["ratio"], **one}
-        for one in made_here([kernel(name) for name in SPEEDS], rows)
-    ]
-    ticked = (
-        "The ticks say for which operands the largest error of any sampled element is no larger than DGEMM's at the "
-        "same size: N(0, 1), and exponents that spread with φ."
+    """Of each number of moduli the fastest kernel by size, and the largest error by the operands' exponents."""
+    measured = inputs.measured["crt"]
+    frame = pd.concat([_speeds(inputs), _errors(inputs)], ignore_index=True)
+    caption = (
+        "Left, against DGEMM timed in turn, warm: at each size the fastest kernel of each number of moduli, and of "
+        "those whose bound holds for every element. Right: the largest error at 1024 over DGEMM's, for exponents that "
+        f"spread with φ. {origin(measured)}"
     )
-    told = [] if errors.empty else [ticked]
-    caption = " ".join(["Speed relative to cuBLAS DGEMM timed in turn, warm.", *told, origin(measured)])
-    table: list[dict[str, Any]] = [
-        {"scheme": one["series"], "size": one["n"], "ratio": one["ratio"], "low": one["low"], "high": one["high"]}
-        for one in points
-    ]
-    table += [
-        {"scheme": name, "operands": law, "largest error over DGEMM's": errors.loc[name, law]}
-        for name in errors.index
-        for law in errors.columns
-        if pd.notna(errors.loc[name, law])
-    ]
-    frame = marks(points)
-    looks = {name: Look(name, SERIES[i], MARKERS[i], size=5, dash="-") for i, name in enumerate(SPEEDS.values())}
-    panels = {"speed": Panel("", "speed relative to DGEMM", line=1.0)}
-    if not errors.empty:
-        panels["errors"] = Panel("no worse than DGEMM?", "")
+    columns = {"panel": "quantity", "series": "scheme", "x": "size or φ", "y": "value", "level": "kernel"}
+    table = frame.reindex(columns=columns).rename(columns=columns).to_dict("records")
+    names = [*COUNTS.values(), CERTIFIED]
+    looks = {name: Look(name, SERIES[i], MARKERS[i], size=5, dash=DASHES[i]) for i, name in enumerate(names[:3])}
+    looks[CERTIFIED] = Look(CERTIFIED, INK, "D", size=5, dash="-")
+    title, alt = _words(frame)
+    axes = {"x_label": {"speed": "M = N = K", "error": "φ"}, "x_scale": {"speed": "log2", "error": "linear"}}
+    paint = lambda page: curves(frame, looks, PANELS, page, handles=True, **axes)  # noqa: E731
+    return Drawing(title, caption, alt, table, paint, list(frame["key"].dropna()), bool(frame["stale"].any()))
 
-    def ticks(axes: Axes, key: str) -> None:
-        if key == "errors":
-            _yes_or_no(axes, errors)
 
-    paint = lambda page: curves(frame, looks, panels, page, x_label="M = N = K", finish=ticks)  # noqa: E731
-    title, alt = _words(frame, errors)
-    keys, stale = [one["key"] for one in points], any(one["stale"] for one in points)
-    return Drawing(title, caption, alt, table, paint, keys, stale)
+def _speeds(inputs: Inputs) -> pd.DataFrame:
+    """The fastest kernel of each kind at each size."""
+    measured, kernels = inputs.measured["crt"], ladders.compared("crt")
+    rows = cubes(select(measured.summary, cache="warm", toolkit=measured.toolkit or ""))
+    found = pd.DataFrame(made_here(kernels, rows[rows["ratio"].notna()]))
+    if found.empty:
+        return marks([])
+    bounded = {kernel.id for kernel in kernels if bounds_elements(kernel)}
+    ends = {
+        name: next((words for end, words in COUNTS.items() if end and name.endswith(end)), COUNTS[""])
+        for name in found["kernel"]
+    }
+    found["series"] = [CERTIFIED if name in bounded else ends[name] for name in found["kernel"]]
+    best = found.loc[found.groupby(["series", "n"], sort=False)["ratio"].idxmax()].sort_values("n")
+    return marks(best.assign(panel="speed", x=best["n"], y=best["ratio"]).to_dict("records"))
 
 
 def _errors(inputs: Inputs) -> pd.DataFrame:
-    """The largest error over DGEMM's at the largest size, by moduli and operands."""
-    results = inputs.experiment("crt", "accuracy")
-    if results is None:
-        return pd.DataFrame()
-    rows = select(results.rows, status="current")
-    rows = rows[rows["n"] == rows["n"].max()]
-    base = select(rows, kernel="cublas.gemm").set_index("law")["max_u"].astype(float)
-    found = {}
-    for name, label in ERRORS.items():
-        own = select(rows, kernel=name, toolkit=results.toolkit).set_index("law")["max_u"].astype(float)
-        if len(over := (own / base[base > 0]).reindex(own.index).dropna()):
-            found[label] = over
-    return pd.DataFrame(found).T
+    """The largest error over DGEMM's by φ, of each number of moduli."""
+    if (results := inputs.experiment("ozaki", "accuracy")) is None:
+        return marks([])
+    rows = select(results.rows, law="spread", status="current")
+    base = select(rows, kernel="cublas.gemm").set_index("phi")["err_scaled"].astype(float)
+    found = []
+    for end, words in COUNTS.items():
+        own = select(rows, kernel=f"crt.fused{end}").drop_duplicates("phi").set_index("phi")["err_scaled"].astype(float)
+        over = (own / base).dropna().sort_index()
+        found += [{"panel": "error", "series": words, "x": phi, "y": value} for phi, value in over.items()]
+    return marks(found)
 
 
-def _yes_or_no(axes: Axes, errors: pd.DataFrame) -> None:
-    axes.clear()
-    axes.set_title("no worse than DGEMM?")
-    axes.grid(False)
-    for y, name in enumerate(errors.index):
-        for x, law in enumerate(errors.columns):
-            fine = errors.loc[name, law] <= 1
-            look: dict[str, Any] = {"color": GOOD, "fontweight": "bold"} if fine else {"color": BAD}
-            axes.text(x, y, "yes" if fine else "no", ha="center", va="center", **look)
-    laws = [law.replace("phi ", "").replace("normal", "N(0,1)") for law in errors]
-    axes.set_xlabel("operands: N(0, 1), or exponents by φ")
-    axes.set_xticks(range(len(laws)), laws)
-    axes.set_yticks(range(len(errors.index)), list(errors.index))
-    axes.set(xlim=(-0.6, len(errors.columns) - 0.4), ylim=(len(errors.index) - 0.4, -0.6))
-    sns.despine(ax=axes, left=True, bottom=True)
-
-
-def _words(frame: pd.DataFrame, errors: pd.DataFrame) -> tuple[str, str]:
-    if frame.empty:
+def _words(frame: pd.DataFrame) -> tuple[str, str]:
+    speed = frame[(frame["panel"] == "speed") & ~frame["stale"]]
+    if speed.empty:
         alt = "Speed of FP64 from residues relative to DGEMM by size, of which nothing was measured."
         return "FP64 from residues against DGEMM: not measured", alt
-    best, last = frame.loc[frame["y"].idxmax()], frame.groupby("series", sort=False).last()
-    title = f"In turn INT8 residues multiply FP64 up to {format_number(best['y'])} times as fast as DGEMM "
-    ends = listed([f"{format_number(y)} ({name})" for name, y in last["y"].items()])
-    fine = [f"{name} for {(errors.loc[name] <= 1).sum()} of {errors.loc[name].count()}" for name in errors.index]
-    alt = finding(
+    title, last = "FP64 from INT8 residues against DGEMM, by size and moduli", speed[speed["x"] == speed["x"].max()]
+    ratios = last.set_index("series")["y"]
+    if CERTIFIED in ratios and ratios[CERTIFIED] > 1:
+        at = f"{format_number(ratios[CERTIFIED])} of DGEMM at {last['x'].max():.0f}"
+        title = f"With every element bounded, residues run at {at}"
+    ends = ", ".join(f"{format_number(y)} ({name})" for name, y in ratios.items())
+    worst = frame[frame["panel"] == "error"].groupby("series", sort=False)["y"].max()
+    errors = ", ".join(f"{name} {written(y)}" for name, y in worst.items())
+    return title, finding(
         f"At {last['x'].max():.0f} the speed relative to DGEMM is {ends}.",
-        f"The largest error is no larger than DGEMM's with {listed(fine)} kinds of operands." if fine else "",
+        f"The largest error over DGEMM's: {errors}." if errors else "",
     )
-    return f"{title}({best['series']}, {best['x']:.0f})", alt

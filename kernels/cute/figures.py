@@ -70,10 +70,9 @@ def tile_layout(_inputs: Inputs) -> Drawing:
     spread, rows = int((cells.groupby("row")["shade"].nunique() == SLOTS).sum()), cells["row"].nunique()
     free = spread == rows > 0
     caption = (
-        "The swizzled layout of a tile in shared memory: in each 16-byte chunk, the offset of its first element; the "
-        "colour says which eighth of the 128 bytes of all banks it lies in. The eight chunks that one row of threads "
-        "copies, across, and the eight that ldmatrix reads at once, down, have eight colours each, so that neither has "
-        "bank conflicts; but the former lie in eight lines of 128 bytes. Evaluated by CuTe."
+        "The swizzled layout of a tile in shared memory: in each 16-byte chunk the offset of its first element; the "
+        "colour is the eighth of the banks that it lies in. A row of threads copies across, ldmatrix reads down: eight "
+        "colours each. Evaluated by CuTe."
     )
     wide = cells.pivot(index="row", columns="column", values="text")
     table = [{"row": row, **{f"chunk {c}": text for c, text in texts.items()}} for row, texts in wide.iterrows()]
@@ -94,9 +93,8 @@ def copy_layout(_inputs: Inputs) -> Drawing:
     ]
     named, got = (_most(f"ldmatrix: {end}") for end in ("source", "destination"))
     caption = (
-        "The copy of a 32 x 16 tile of A from shared memory to registers by ldmatrix.x4: on the left, the lane whose "
-        "address names a row of 8 elements; on the right, the lane that receives an element. The colour is the warp; "
-        "of two warps that read the same element the first is shown. Evaluated by CuTe."
+        "A 32 x 16 tile of A by ldmatrix.x4: left, the lane whose address names a row of 8 elements; right, the lane "
+        "that receives an element. The colour is the warp. Evaluated by CuTe."
     )
     alt = (
         f"ldmatrix of a 32 x 16 tile: a lane names rows with {named} elements in all and receives {got}, most of them "
@@ -110,10 +108,8 @@ def mma_layout(_inputs: Inputs) -> Drawing:
     """The operands of the tiled mma."""
     grids = [_held(name, f"mma: {name}", label, named=16) for name, label in (("A", "K"), ("B", "K"), ("C", "N"))]
     caption = (
-        "Which lane holds which element of the tiled mma, 2 x 2 warps of m16n8k16 on 32 x 32 x 16: A (rows along M), B "
-        "(rows along N) and the sums. The colour is the warp; of warps that hold the same element the first is shown. "
-        "Lanes are named in the first 16 rows and columns, which the others repeat. "
-        "Evaluated by CuTe."
+        "Which lane holds which element of 2 x 2 warps of m16n8k16: A (rows along M), B (rows along N) and the sums. "
+        "The colour is the warp, the first of those that hold the same element. Evaluated by CuTe."
     )
     held = [_most(f"mma: {name}") for name in "ABC"]
     alt = "Of the tiled mma a lane holds {} elements of A, {} of B and {} of C, in pairs of columns.".format(*held)
@@ -187,7 +183,7 @@ def _paint(axes: Axes, grid: Grid, page: Page) -> None:
     axes.hlines(range(rows + 1), 0, columns, color=PUBLISHED, linewidth=0.3, zorder=2)
     ends = upright["column"], upright["column"] + upright["width"]
     axes.vlines(upright["row"], *ends, color=PUBLISHED, linewidth=0.3, zorder=2)
-    letters = page.pick(9 if columns <= SLOTS else 6.2, page.letters)
+    letters = page.pick(9, page.letters)
     for one in held[held["text"] != ""].to_dict("records"):
         middle = one["column"] + one["width"] / 2, one["row"] + 0.5
         axes.text(*middle, one["text"], ha="center", va="center", fontsize=letters, color=ON_CELL)
@@ -235,10 +231,8 @@ def pipeline(inputs: Inputs) -> Drawing:
             found.setdefault(kernel.params.get("stages", 1), kernel)
     kernels = dict(sorted(found.items()))
     caption = (
-        "What the stages of shared memory hold, step by step: the copy of a tile of A and B (hatched, from its request "
-        "to the wait for it) and its multiplication (filled). With one stage the tensor cores rest while a tile is "
-        "copied; with two a copy has one step, with three two steps. No two copies begin at the same time. From the "
-        "kernels' own numbers of stages."
+        "What the stages of shared memory hold, step by step: the copy of a tile (hatched, from its request to the "
+        "wait for it) and its multiplication (filled). With one stage the tensor cores rest during a copy."
     )
     table = [
         {"kernel": kernel.id, "stage": use.stage, "tile": use.tile, "what": "copied" if use.copied else "multiplied"}

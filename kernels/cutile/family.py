@@ -35,7 +35,7 @@ FAMILY = Family(
     title="cuTile Python",
     article="cutile",
     summary="C = A B written in tiles: the compiler picks threads, pipeline and instruction per architecture and type.",
-    figures=("sizes", "tiles"),
+    figures=("ratio", "tiles"),
 )
 
 ONE_THREAD = (1, 1, 1)

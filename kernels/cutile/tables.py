@@ -44,7 +44,7 @@ TABLES = (
     Table(
         name="shares",
         title="Shares of the peak by type and size",
-        panels={dtype: Panel(dtype, "share of the chip's rate") for dtype in TYPES},
+        panels={dtype: Panel(dtype, "share of the chip's rate", log=dtype == "fp64") for dtype in TYPES},
         marks=_shares,
         x_label="M = N = K",
         caption=(

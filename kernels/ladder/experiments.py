@@ -330,6 +330,12 @@ def _near_and_far(context: Any, subject: Any, walker: _Walker, size: int) -> Ite
         yield _row(context, subject, name, size, hops, part)
 
 
+def _rises(cycles: Any) -> str:
+    """How long a load takes in the smallest and in the largest buffer."""
+    first, last = (f"{value:.0f}" for value in cycles["load"].iloc[[0, -1]])
+    return f"A dependent load takes {first} cycles in the smallest buffer and {last} in the largest"
+
+
 LATENCY = Experiment(
     name="latency",
     title="Latency of the memory hierarchy",
@@ -359,7 +365,7 @@ LATENCY = Experiment(
             panel="level",
             panels={BY_SIZE: "one thread, random order, past L1"},
             series={WALK_GLOBAL: "load"},
-            says="A dependent load from global memory takes {first} cycles in {start} bytes, {last} in {end}",
+            says=_rises,
             caption=(
                 "Up to 64 MiB all links are walked once before the clock starts, so that they come from L2 as far as "
                 "they fit; beyond, L2 is flushed first. The rise at the right is address translation."

@@ -36,7 +36,6 @@ FAMILY = Family(
     title="The ladder: fp32 GEMM from naive to past cuBLAS",
     article="ladder",
     summary="C = alpha A B + beta C in fp32, row-major, one new idea per rung, against cuBLAS with TF32 off.",
-    figures=("ratio", "climb"),
 )
 
 LaunchOf = Callable[[Shape], Launch]

@@ -7,12 +7,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 
-from gemmrepro.core.text import as_published, format_number
 from gemmrepro.experiments.tables import Panel
+from gemmrepro.figures import ladder as rungs_of
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.kit import Look, curves, dots, marks, pair, percent, stacked
-from gemmrepro.figures.ladder import Ratios, ratio_table, ratios
-from gemmrepro.figures.style import FIRST, GRID, INK, LAST, SERIES, TUNED, Drawing, finding, origin
+from gemmrepro.figures.kit import Look, curves, marks, percent, stacked
+from gemmrepro.figures.style import FIRST, GRID, INK, SERIES, Drawing, finding, origin
 from gemmrepro.measure.rows import select
 from gemmrepro.registry import ladders
 
@@ -25,55 +24,14 @@ MULTIPLY_ADDS = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 
 
 def ladder(inputs: Inputs) -> Drawing:
-    """A row per level: its ratio to cuBLAS published, measured, tuned, and past the article."""
-    shown = ratios(inputs.measured["ladder"])
-    bars = shown.current
-    tuned = bars[bars["how"] == "tuned"].groupby("label")["ratio"].max()
-    lines, texts = [], []
-    for label, group in shown.bars.groupby("label", sort=False):
-        there, own = group["published"].iloc[0], bars[(bars["label"] == label) & (bars["place"] == 0)]["ratio"]
-        lines += [{"name": label, "kind": "print", "x": there}] if pd.notna(there) else []
-        lines += [{"name": label, "kind": "here" if pd.notna(there) else "past", "x": x} for x in own[-1:]]
-        lines += [{"name": label, "kind": "tuned", "x": tuned[label]}] if label in tuned else []
-        here = format_number(own.iloc[-1]) if len(own) else ""
-        texts.append(
-            {"panel": "", "name": label, "print": as_published(there) if pd.notna(there) else "", "here": here}
-        )
-    chips = ", ".join(shown.hardware)
-    looks = pair(chips.removeprefix("NVIDIA "), inputs.gpu)
-    looks |= {"tuned": Look("tuned here", TUNED, "^", size=6), "past": Look("past the article", LAST)}
-    caption = (
-        f"Speed relative to cuBLAS timed in turn with the level, fp32, {shown.size}, warm. Hollow: as published for "
-        f"{chips or 'no GPU'}; triangles: the same source with constants tuned on {inputs.gpu}; orange: levels past "
-        f"the article. {origin(shown.measured)}"
-    )
-    frame, columns, panel = marks(lines), pd.DataFrame(texts), Panel("", "speed relative to cuBLAS", line=1.0)
-    keys, stale = list(shown.bars["key"].dropna()), bool(shown.drawn["stale"].astype(bool).any())
-    paint = lambda page: dots(frame, looks, {"": panel}, page, texts=columns)  # noqa: E731
-    title, alt = _ladder_words(shown, tuned, inputs.gpu)
-    return Drawing(title, caption, alt, ratio_table(shown), paint, keys, stale)
-
-
-def _ladder_words(shown: Ratios, tuned: pd.Series, gpu: str) -> tuple[str, str]:
-    both = shown.steps[shown.steps["published"].notna() & ~shown.steps["stale"].astype(bool)]
-    if both.empty or not (best := shown.best):
-        alt = "Ratios to cuBLAS by level of the SGEMM ladder, without data: nothing was measured."
-        return "The SGEMM ladder: not measured", alt
-    label, there, here = both.index[-1], both["published"].iloc[-1], both["ratio"].iloc[-1]
-    verb = "falls to" if here < 0.98 * there else "reaches"
-    past = f"; the ladder goes on to {format_number(best['ratio'])}" if best["label"] != label else ""
-    also = f" and {format_number(tuned[label])} when tuned" if label in tuned else ""
-    alt = finding(
-        f"{label}, published at {as_published(there)} of cuBLAS, reaches {format_number(here)} on {gpu}{also}.",
-        f"The fastest level, {best['level']}, reaches {format_number(best['ratio'])}.",
-    )
-    return f"{as_published(there)} of cuBLAS {verb} {format_number(here)}{past}", alt
+    """A line per rung: its ratio to cuBLAS published, measured, tuned, and past the article."""
+    return rungs_of.draw(inputs, "ladder", ceiling="ceilings.ffma")
 
 
 def shares(inputs: Inputs) -> Drawing:
     """Two slopes: the share of the chip that the last level and cuBLAS take, there and here."""
-    steps = ratios(inputs.measured["ladder"]).steps
-    steps = steps[steps["published"].notna()]
+    steps = rungs_of.rungs(inputs.measured["ladder"])[1]
+    steps = steps[steps["published"].notna() & steps["ratio"].notna()].set_index("label")
     roadmap = [mark for mark in inputs.marks("ladder", "roadmap") if mark.printed]
     chip = next((mark.printed[0].hardware.removeprefix("NVIDIA ") for mark in roadmap), "the article's GPU")
     found: dict[str, tuple[float, float]] = {}
@@ -88,7 +46,7 @@ def shares(inputs: Inputs) -> Drawing:
     caption = (
         f"Throughput at 4096 as a share of the chip's fp32 rate: by the data sheet as published for {chip}, by the "
         f"suite's loop of multiply-adds as measured. cuBLAS's share is that of {next(iter(found), 'the kernel')} over "
-        f"its ratio, so that both are of the same moment. {origin(inputs.measured['ladder'])}"
+        f"its ratio. {origin(inputs.measured['ladder'])}"
     )
     heads = f"share, {chip}", f"share, {inputs.gpu}"
     table = [{"of": name, **dict(zip(heads, ends, strict=True))} for name, ends in found.items()]
@@ -101,7 +59,7 @@ def shares(inputs: Inputs) -> Drawing:
 
     def finish(axes: Axes, _key: str) -> None:
         axes.set_xticks([0, 1], [chip, inputs.gpu])
-        axes.set_xlim(-0.3, 1.06)
+        axes.set_xlim(-0.5, 1.06)
         percent(axes, "y")
         for name, (there, _) in found.items():
             where: dict[str, Any] = {"textcoords": "offset points", "ha": "right", "va": "center"}

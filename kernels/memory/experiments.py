@@ -137,6 +137,13 @@ def _measure_copy(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, 
         yield context.row(subject, dtype=dtype, n=n, **watch.cells(call, moved))
 
 
+def _copied(rates: Any) -> str:
+    """How near a copy of 16 bytes at once comes to the driver's on the longest arrays, and one of single elements."""
+    last = rates.iloc[-1]
+    wide, single = (last[words] / last["memcpy"] for words in (WIDTHS["128"], WIDTHS["scalar"]))
+    return f"On the longest arrays 16 bytes an access reach {wide:.0%} of memcpy, single elements {single:.0%}"
+
+
 LENGTHS = [2**power for power in range(10, 31)]
 """The article's 1K to 1G, each twice the one before."""
 
@@ -169,9 +176,12 @@ COPY = Experiment(
                 **{f"memory.copy_{name}_{element}": words for name, words in WIDTHS.items()},
                 MEMCPY: "memcpy",
             },
+            low=2**20,
+            is_linear=True,
+            says=_copied,
             caption=(
-                "Bytes read and written per second, warm: arrays that fit in L2 are copied there. memcpy is the "
-                "driver's device-to-device copy. The article's chart of the same lengths is an image, without numbers."
+                "Bytes read and written per second from 2²⁰ elements on, warm: what fits in L2 is copied there. memcpy "
+                "is the driver's device-to-device copy. The article's chart of them is an image, without numbers."
             ),
         )
         for element, dtype in (("half", "fp16"), ("float", "fp32"))
@@ -265,6 +275,14 @@ def _measure_ladder(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str
         yield context.row(subject, law=law, n=n, **watch.cells(call, 4.0 * (n + bins + 1)))
 
 
+def _counted(rates: Any) -> str:
+    """What skewed ids do to the first version and to the last."""
+    last = {law: rates.loc[law].iloc[-1] for law in ("uniform", "skewed")}
+    falls = [last["skewed"][name] / last["uniform"][name] for name in ("v1, global atomics", "v4, one bank per lane")]
+    plain = falls[0] < 0.5 and falls[1] > 0.8
+    return "Skewed ids slow global atomics down, and not one bank per lane" if plain else ""
+
+
 HISTOGRAM_LENGTHS = Experiment(
     name="histogram_lengths",
     title="Histograms of 256 bins by length",
@@ -298,6 +316,7 @@ HISTOGRAM_LENGTHS = Experiment(
                 HISTOGRAMS[5]: "v4, one bank per lane",
                 CUB_HISTOGRAM: "CUB",
             },
+            says=_counted,
             caption="Bytes of ids read per second, warm. Clearing the counts is included in the time.",
         ),
     ),
@@ -338,6 +357,14 @@ def _measure_sum(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, A
 _UNDRAWN = ("memory.reduce_last_warp", "memory.reduce_unrolled")
 """Steps whose curves would coincide with their neighbours'."""
 
+
+def _summed(rates: Any) -> str:
+    """What single elements and wide loads read of the longest array, beside CUB."""
+    last = rates.iloc[-1]
+    first, wide = last["divergent"] / last["CUB"], last["wide"] / last["CUB"]
+    return f"Of the longest array the first tree reads {first:.0%} of what CUB reads, wide loads {wide:.0%}"
+
+
 REDUCTION = Experiment(
     name="reduction",
     title="Sums by length",
@@ -369,7 +396,10 @@ REDUCTION = Experiment(
                 **{kernel: kernel.split("_", 1)[1].replace("_", " ") for kernel in SUMS if kernel not in _UNDRAWN},
                 CUB_SUM: "CUB",
             },
-            caption="Bytes read per second, warm: arrays that fit in L2 are read from there.",
+            low=2**18,
+            is_linear=True,
+            says=_summed,
+            caption="Bytes read per second from 2¹⁸ elements on, warm: what fits in L2 is read from there.",
         ),
     ),
 )

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gemmrepro.experiments import Column, Dots, Experiment, Lines
+from gemmrepro.experiments import Column, Dots, Experiment, Lines, listed
 
 PAIRS = (
     *(f"ozaki.pair_{dtype}_{bk}" for dtype in ("fp16", "bf16") for bk in (32, 128)),
@@ -35,7 +35,7 @@ BESIDE: Mapping[str, str] = {
     "crt.fused_14,crt.fused,crt.fused_16": "14 to 16 moduli",
     "crt.ping_pong_14,crt.ping_pong,crt.ping_pong_16": "14 to 16 moduli, ping-pong",
     "crt.winograd,crt.winograd_16": "15 and 16 moduli, Winograd",
-    "crt.accurate": "15 moduli, accurate mode",
+    "crt.accurate": "15 moduli accurate",
 }
 """Kernels of other families that multiply float64, with their labels in legends; ids joined by commas share one line
 of the frontier. They join `products`."""
@@ -44,7 +44,7 @@ MODULI: Mapping[str, str] = {
     "crt.fused_14": "14 moduli",
     "crt.fused": "15 moduli",
     "crt.fused_16": "16 moduli",
-    "crt.accurate": "15 moduli, accurate mode",
+    "crt.accurate": "15 moduli accurate",
 }
 """Those of them that compute something different, one curve each; they join `accuracy`."""
 
@@ -145,12 +145,12 @@ DGEMM, EMULATED = "cublas.gemm", "cublas.gemm_emulated"
 
 
 CURVES: Mapping[str, str] = {
-    DGEMM: "cuBLAS, FP64",
-    EMULATED: "cuBLAS, emulated",
-    SWEPT[0]: "bf16, d = 9",
-    "ozaki.rows_bf16_d9": "bf16, d = 9, scaled by row",
-    "ozaki.fused_e4m3_d16": "e4m3, d = 16",
-    NAIVE[0]: "naive, fp16",
+    DGEMM: "cuBLAS FP64",
+    EMULATED: "cuBLAS emulated",
+    SWEPT[0]: "bf16 d = 9",
+    "ozaki.rows_bf16_d9": "bf16 d = 9 by row",
+    "ozaki.fused_e4m3_d16": "e4m3 d = 16",
+    NAIVE[0]: "naive fp16",
     **MODULI,
 }
 """Rows of the figure of hard operands."""
@@ -158,7 +158,28 @@ CURVES: Mapping[str, str] = {
 LINES: Mapping[str, str] = {
     name: label for name, label in CURVES.items() if name not in (NAIVE[0], "ozaki.fused_e4m3_d16")
 }
-"""Curves of the error figures, which show eight; the naive program and e4m3 have tables of their own."""
+"""Curves of the error figures; the naive program and e4m3 have tables of their own."""
+
+
+def _grows(errors: Any) -> str:
+    """Which schemes err more than DGEMM at the largest size."""
+    last = errors.iloc[-1].dropna()
+    worse = list(last.index[last > last[LINES[DGEMM]]])
+    return f"At the largest size only {listed(worse)} err more than DGEMM" if worse and len(worse) < len(last) else ""
+
+
+def _spreads(errors: Any) -> str:
+    """Whether one scale for a matrix loses its small elements where a scale for each row keeps more."""
+    one, rows = errors[LINES[SWEPT[0]]].dropna(), errors["bf16 d = 9 by row"].dropna()
+    lost = one.iloc[-1] > 100 * one.iloc[0] and rows.iloc[-1] < one.iloc[-1]
+    return "Where exponents spread, slices with one scale for a matrix lose its small elements" if lost else ""
+
+
+def _survives(errors: Any) -> str:
+    """What keeps its digits where large elements meet only small ones."""
+    law = errors["large elements meet small ones"].dropna()
+    fine, lost = (list(law[part].index) for part in (law <= 100, law > 100))
+    return f"Only {listed(fine)} keep their digits where large elements meet small ones" if fine and lost else ""
 
 
 def _sample(size: int, count: int, rng: Any) -> Any:
@@ -519,32 +540,6 @@ PRODUCTS = Experiment(
     measure=_products,
     figures=(
         Lines(
-            name="frontier",
-            title="Accuracy versus speed",
-            x="ratio",
-            x_label="speed relative to cuBLAS in FP64",
-            y="err_fro",
-            y_label="||C - C*|| / ||C*||",
-            panel="n",
-            panels={16384: "n = 16384"},
-            series={
-                DGEMM: "cuBLAS, FP64",
-                EMULATED: "cuBLAS, emulated",
-                ",".join(SWEPT): "bf16, d = 9 to 5",
-                "ozaki.diagonal_bf16_d9": "bf16, d = 9, one launch per p + q",
-                **BESIDE,
-            },
-            says="{name}: {factor} times as fast as cuBLAS in FP64 and no less accurate",
-            reference="cuBLAS, FP64",
-            caption=(
-                "Frobenius error at sampled outputs of operands from N(0, 1) against the speed of the whole product "
-                "relative to cuBLAS in FP64. Down and to the right is better. One line joins the cut-offs d of Fast "
-                "Mode, others 14 to 16 moduli: more moduli are more accurate and slower. Medians of single launches in "
-                "rounds of all kernels and cuBLAS. The table has the other sizes and the slower programs."
-            ),
-            x_scale="log",
-        ),
-        Lines(
             name="growth",
             title="Error by size",
             x="n",
@@ -554,7 +549,9 @@ PRODUCTS = Experiment(
             panel="law",
             panels={"normal": "N(0, 1), m = n = k"},
             series=LINES,
-            caption="The largest error at sampled outputs over the sum of the products' magnitudes, in units of 2⁻⁵³.",
+            reference=LINES[DGEMM],
+            says=_grows,
+            caption="The largest error at sampled outputs.",
         ),
     ),
 )
@@ -637,10 +634,11 @@ ACCURACY = Experiment(
             panel="law",
             panels={"spread": "(u - ½) exp(φ g), n = 1024"},
             series=LINES,
+            reference=LINES[DGEMM],
+            says=_spreads,
             caption=(
-                "The largest error at sampled outputs over the sum of the products' magnitudes, in units of 2⁻⁵³. With "
-                "one scale per matrix, slices hold ever less of small elements as the exponents spread; “scaled by "
-                "row” has one scale per row of A and per column of B."
+                "The largest error at sampled outputs. With one scale per matrix, slices hold ever less of small "
+                "elements as the exponents spread; “by row” has one scale per row of A and per column of B."
             ),
             x_scale="linear",
         ),
@@ -654,7 +652,9 @@ ACCURACY = Experiment(
             panel="law",
             panels={"normal": "N(0, 1), 256 by 256 outputs"},
             series=LINES,
-            caption="The largest error at sampled outputs over the sum of the products' magnitudes, in units of 2⁻⁵³.",
+            reference=LINES[DGEMM],
+            says=_grows,
+            caption="The largest error at sampled outputs.",
         ),
         Dots(
             name="hard",
@@ -663,17 +663,18 @@ ACCURACY = Experiment(
             x_label="largest error, in 2⁻⁵³ |A||B|",
             panel="law",
             panels={
-                "complementary": "Complementary: large elements meet zeros",
-                "graded, 40 bits": "A D and D⁻¹ B, D from 1 to 2⁻⁴⁰ along K",
-                "rows and columns scaled, 30 bits": "Rows of A and columns of B times 2⁻³⁰ to 1",
-                "cancelling": "The second half of K cancels the first to within 2⁻⁴⁰",
+                "complementary": "large elements meet small ones",
+                "graded, 40 bits": "A D and D⁻¹ B, D to 2⁻⁴⁰",
+                "rows and columns scaled, 30 bits": "rows, columns times 2⁻³⁰ to 1",
+                "cancelling": "sums cancel to within 2⁻⁴⁰",
             },
             category="kernel",
             categories=CURVES,
-            line=1.0,
+            worst=100.0,
+            says=_survives,
             caption=(
-                "The largest error at sampled outputs of a product of 1024, over the sum of the products' magnitudes; "
-                "the vertical line is 2⁻⁵³. The error is componentwise: powers of two along K change neither AB nor "
+                "The largest error at sampled outputs of a product of 1024, over the sum of the products' magnitudes, "
+                "in 2⁻⁵³; red: above 100. The error is componentwise: powers of two along K change neither AB nor "
                 "|A||B|, and no scheme that scales rows and columns can remove them."
             ),
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,13 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from gemmrepro.core.text import format_number, listed
-from gemmrepro.experiments.tables import Mark, Panel
+from gemmrepro.experiments import tables
+from gemmrepro.figures import declared
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.kit import curves, empty, finished, marks, pair
+from gemmrepro.figures.kit import empty, finished
 from gemmrepro.figures.style import (
-    BAD,
     FIRST,
-    GOOD,
     INK,
     SERIES,
     Drawing,
@@ -33,61 +32,17 @@ from gemmrepro.measure.rows import select
 
 PAPER = {"slices": (), "fp64_frontier": ()}
 
-PANELS = {
-    "speed": Panel("speed relative to cuBLAS FP64", "", line=1.0),
-    "gain": Panel("speed relative to d = 9", "", line=1.0),
-    "error": Panel("relative error", "", log=True),
-}
-
 
 def slices(inputs: Inputs) -> Drawing:
     """Speed, gain and error against the cut-off d."""
-    shown = [mark for mark in inputs.marks("ozaki", "sweep_d") if mark.panel in PANELS]
-    hardware = next((each.hardware for mark in shown for each in mark.printed), "")
-    caption = (
-        "The sweep of the cut-off d at 16384, bf16 slices: speed relative to cuBLAS FP64 of the same GPU, speed "
-        f"relative to d = 9, and the error against cuBLAS. Hollow: as published for {hardware or 'no GPU'}."
-    )
-    table, lines = [], []
-    for mark in shown:
-        there, here = mark.printed[0].value if mark.printed else None, mark.measured.value if mark.measured else None
-        table.append({"panel": mark.panel, "d": int(float(mark.x)), "published": there, "measured": here})
-        at = {"panel": mark.panel, "x": float(mark.x)}
-        lines += [{**at, "series": kind, "y": y} for kind, y in (("print", there), ("here", here)) if y is not None]
-    frame = marks(sorted(lines, key=lambda line: float(str(line["x"]))))
-    looks = pair(hardware, inputs.gpu)
-    options: dict[str, Any] = {"x_label": "cut-off d", "x_scale": "linear", "columns": 3, "handles": True}
-    paint = lambda page: curves(frame, looks, PANELS, page, **options)  # noqa: E731
-    found = [mark.measured for mark in shown if mark.measured]
-    title, alt = _slices_words(shown, inputs.gpu)
-    keys = [key for each in inputs.marks("ozaki", "sweep_d") if each.measured for key in each.measured.keys]
-    return Drawing(title, caption, alt, table, paint, keys, any(each.stale for each in found))
-
-
-def _slices_words(shown: Sequence[Mark], gpu: str) -> tuple[str, str]:
-    both = [mark for mark in shown if mark.printed and mark.measured]
-    speeds = sorted((mark for mark in both if mark.panel == "speed"), key=lambda mark: float(mark.x))
-    if not speeds or not speeds[0].measured:
-        alt = "Speed and error of bf16 slices against their cut-off d, of which nothing was measured."
-        return "Slices and their cut-off d: not measured", alt
-    there, here = format_number(speeds[0].printed[0].value), format_number(speeds[0].measured.value)
-    title = f"At the shortest cut-off slices reach {here} of cuBLAS here, {there} in print"
-    if speeds[0].measured.value < 1 <= speeds[0].printed[0].value:
-        title = f"Slices pass cuBLAS in print ({there}) and not here ({here})"
-    errors = [mark.measured.value / mark.printed[0].value for mark in both if mark.panel == "error" and mark.measured]
-    near = sum(abs(over - 1) <= 0.1 for over in errors)
-    alt = finding(
-        f"At d = {float(speeds[0].x):.0f} slices run at {here} of cuBLAS FP64 on {gpu}, published {there}.",
-        f"Of {len(errors)} errors {near} agree within 10%.",
-    )
-    return title, alt
+    return declared.of_table(replace(inputs, family="ozaki"), tables.declared("ozaki")["sweep_d"])
 
 
 DGEMM, SIZES = "cublas.gemm", (16384, 8192, 4096)
 MODULI = ("crt.fused", "crt.ping_pong", "crt.winograd")
 OTHERS = {
     "cublas.gemm_emulated": ("cuBLAS, emulated", SERIES[3], "s"),
-    "ozaki.diagonal_bf16_d9": ("d = 9, per diagonal", BAD, "D"),
+    "ozaki.diagonal_bf16_d9": ("d = 9, per diagonal", SERIES[1], "D"),
 }
 
 
@@ -115,11 +70,11 @@ def _schemes(inputs: Inputs) -> tuple[int, pd.DataFrame]:
         rows = rows[rows["ratio"].notna() & rows["err_fro"].notna()].drop_duplicates("kernel").set_index("kernel")
         if DGEMM in rows.index:
             found = [(DGEMM, "cuBLAS DGEMM", INK, "o")]
-            found += [(f"ozaki.fused_bf16_d{d}", f"d = {d}", BAD, "^") for d in range(9, 4, -1)]
+            found += [(f"ozaki.fused_bf16_d{d}", f"d = {d}", SERIES[1], "^") for d in range(9, 4, -1)]
             for count in (14, 15, 16):
                 known = [name for base in MODULI if (name := base + ("" if count == 15 else f"_{count}")) in rows.index]
                 best = max(known, key=lambda name: float(rows.loc[name, "ratio"]), default="")
-                found.append((best, f"{count} moduli", GOOD, "v"))
+                found.append((best, f"{count} moduli", SERIES[2], "v"))
             found += [(kernel, *look) for kernel, look in OTHERS.items()]
             found = [scheme for scheme in found if scheme[0] in rows.index]
             break
@@ -137,16 +92,16 @@ def _paint_frontier(shown: pd.DataFrame, page: Page) -> Figure:
         return figure
     axes.set(xscale="log", yscale="log")
     slices_of = shown[shown["marker"] == "^"]
-    sns.lineplot(slices_of, x="ratio", y="error", color=BAD, linewidth=1.2, ax=axes, sort=False, estimator=None)
+    sns.lineplot(slices_of, x="ratio", y="error", color=SERIES[1], linewidth=1.2, ax=axes, sort=False, estimator=None)
     for one in shown.to_dict("records"):
         axes.plot(one["ratio"], one["error"], one["marker"], color=one["colour"], markersize=7, zorder=4)
         # Below the line that joins the slices; the last two are close to others.
         near = {"o": ((8, 6), "left"), "^": ((8, -4), "left"), "v": ((8, 0), "left")}
         at, side = ((3, 12), "right") if one["label"] == "d = 9" else near.get(one["marker"], ((0, -13), "center"))
-        where: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center", "color": one["colour"]}
+        where: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center", "color": INK}
         axes.annotate(one["label"], (one["ratio"], one["error"]), at, **where)
     high, bottom = shown["ratio"].max() * page.pick(1.5, 2.3), shown["error"].min() / 4
-    axes.set(xlim=(shown["ratio"].min() * page.pick(0.8, 0.65), high), ylim=(bottom, shown["error"].max() * 5))
+    axes.set(xlim=(shown["ratio"].min() * page.pick(0.8, 0.45), high), ylim=(bottom, shown["error"].max() * 5))
     axes.fill_between([1, high], bottom, shown["error"].iloc[0], color=FIRST, alpha=0.12, linewidth=0, zorder=0)
     axes.xaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.5, 1, 2]))
     axes.xaxis.set_major_formatter(FuncFormatter(plain))

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import Column, Experiment, Lines
+from gemmrepro.experiments import Column, Dots, Experiment, listed
 
 SGEMM, EMULATED, TF32 = "cublas.sgemm", "cublas.sgemm_emulated", "cublas.sgemm_tf32"
 LIBRARIES = (SGEMM, EMULATED, TF32)
@@ -116,14 +116,21 @@ def _modes(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 _SERIES = {
-    SGEMM: "cuBLAS, FP32",
-    EMULATED: "cuBLAS, emulated",
+    SGEMM: "cuBLAS FP32",
+    EMULATED: "cuBLAS emulated",
     "sgemm.tf32_x3": "three TF32",
     "sgemm.bf16_x6": "six bf16",
     "sgemm.bf16_x9": "nine bf16",
     "sgemm.remainders": "8 moduli",
     "sgemm.remainders_7": "7 moduli",
 }
+
+
+def _keeps(errors: Any) -> str:
+    """What stays below 100 units with all operands, and what does not."""
+    fine, lost = (list(errors[part].index) for part in (errors.le(100).all(axis=1), errors.gt(100).any(axis=1)))
+    return f"Below 100 units with all operands: {listed(fine)}; not so: {listed(lost)}" if fine and lost else ""
+
 
 EXPERIMENTS = (
     Experiment(
@@ -143,17 +150,22 @@ EXPERIMENTS = (
         measure=_accuracy,
         parameters={"laws": list(LAWS), "ks": [256, 1024, 4096, 16384], "m": 512, "n": 512, "seed": 1},
         figures=(
-            Lines(
+            Dots(
                 name="accuracy",
                 title="Largest error of any element of C",
-                x="k",
-                x_label="K",
-                y="max_u",
-                y_label="largest error, in 2⁻²⁴ |A||B|",
+                x="max_u",
+                x_label="largest error, in 2⁻²⁴ |A||B|",
                 panel="law",
                 panels=LAWS,
-                series=_SERIES,
-                caption="512 rows and columns of C, compared with the product in float64; logarithmic axes.",
+                category="kernel",
+                categories={"sgemm.tf32": "one TF32", **_SERIES},
+                where={"k": 16384},
+                worst=100.0,
+                says=_keeps,
+                caption=(
+                    "512 rows and columns of C of K = 16384, compared with the product in float64; elements are u, or "
+                    "(u - ½) exp(φ g), so that exponents spread with φ. In units of 2⁻²⁴ |A||B|; red: above 100."
+                ),
             ),
         ),
     ),
