@@ -9,28 +9,15 @@
     return element;
   };
   // A page that was opened from disk may not fetch, but may load a script.
-  // The one-file edition holds them already, and shows one of its pages at a time.
-  const single = "single" in document.documentElement.dataset;
   const loaded = {};
   const load = (place) =>
-    (loaded[place] ??= single
-      ? Promise.resolve()
-      : new Promise((resolve, reject) => {
-          document.head.append(make("script", { src: root + place, onload: resolve, onerror: reject }));
-        }));
+    (loaded[place] ??= new Promise((resolve, reject) => {
+      document.head.append(make("script", { src: root + place, onload: resolve, onerror: reject }));
+    }));
   const dashed = (id) => id.replace(/[^A-Za-z0-9]+/g, "-");
-  const at = (place) => {
-    const [page, id] = place.split("#");
-    return single ? `#${id ?? `page-${dashed(page.replace(/\.html$/, ""))}`}` : root + place;
-  };
-  if (single) {
-    const choose = () => document.getElementById("page-claims").classList.toggle("chosen", location.hash.includes("="));
-    addEventListener("hashchange", choose);
-    choose();
-  }
+  const at = (place) => root + place;
 
-  // What scrolls sideways is reached by keyboard; what does not is no stop. A box is asked once it is laid out: to ask
-  // one in a closed section would lay it out as well.
+  // What scrolls sideways is reached by keyboard, once it is laid out.
   if (typeof ResizeObserver !== "undefined") {
     const sized = new ResizeObserver((changes) => {
       const scrolls = changes.map(({ target: box }) => [box, box.scrollWidth > box.clientWidth + 1]);
@@ -39,15 +26,37 @@
     all(".scroll, pre").forEach((box) => sized.observe(box));
   }
 
+  // On a phone a row is a card, whose cells have their columns' names; the list of claims is one already.
+  const label = (table) => {
+    const names = [];
+    const heads = [...(table.tHead?.rows ?? [])];
+    // A name that spans columns stands before those of the second row.
+    const low = [...(heads[1]?.cells ?? [])];
+    for (const head of heads[0]?.cells ?? []) {
+      if (heads[1] && head.rowSpan < 2) {
+        for (const below of low.splice(0, head.colSpan)) names.push(`${head.textContent}, ${below.textContent}`);
+      } else names.push(head.textContent);
+    }
+    for (const row of all("tbody tr", table)) {
+      [...row.cells].forEach((cell, place) => cell.tagName === "TD" && names[place] && (cell.dataset.label = names[place]));
+    }
+    table.classList.add("cards");
+  };
+  const phone = matchMedia("(max-width: 30rem)");
+  const cards = () => phone.matches && all(".scroll table:not(.claims, .diff, .cards)").forEach(label);
+  phone.addEventListener("change", cards);
+  cards();
+
   // A link into a closed section opens it.
   const target = () => document.getElementById(decodeURIComponent(location.hash.slice(1)));
   const reveal = () => {
     const found = location.hash.includes("=") ? null : target();
     let changed = false;
-    for (let each = found?.closest("details:not([open])"); each; each = each.parentElement.closest("details:not([open])")) {
+    const folded = found?.matches(".claims tr") ? $("details", found) : found?.closest("details:not([open])");
+    for (let each = folded; each; each = each.parentElement.closest("details:not([open])")) {
       each.open = changed = true;
     }
-    // Rows out of sight have estimated heights until they are near, which moves what is below them: a few frames long.
+    // Rows out of sight have estimated heights until they are near.
     const estimated = found?.closest(".claims, .every");
     const settle = (frames) => {
       found.scrollIntoView();
@@ -74,16 +83,14 @@
     for (const [name, value] of pairs) if (value && value !== "–") list.append(make("dt", {}, name), make("dd", {}, value));
     return list;
   };
-  // The longest of the names that the id begins with: one name may begin another.
+  // The longest of the names that the id begins with.
   const named = (names, id) =>
     names.filter((each) => id.startsWith(`${each}-`)).sort((a, b) => b.length - a.length)[0];
-  // The one-file edition has pages, and no files beside them.
-  const files = (pairs) => (single ? [] : pairs.filter(([, place]) => place).map(([name, place]) => [name, root + place]));
+  const files = (pairs) => pairs.filter(([, place]) => place).map(([name, place]) => [name, root + place]);
   const of_kernel = ([, source, listings, command, page, samples]) => ({
     links: [
       ["Samples", at(page)],
-      ...files([["All samples (Parquet)", samples], ["Source", source], ...listings.map(([name, place]) => [`Machine code, ${name}`, place])]),
-      ...(single && source ? [["Source and machine code", at(page)]] : []),
+      ...files([["All samples (recordings.zip)", samples], ["Source", source], ...listings.map(([name, place]) => [`Machine code, ${name}`, place])]),
       ...(source ? [] : [["What the library launched", at(page)]]),
     ],
     command,
@@ -99,9 +106,17 @@
     const row = evidence.rows[id];
     if (row) {
       const kernel = evidence.kernels[row[0]];
+      const told = of_kernel(kernel);
+      // The kernel at this size alone.
+      const [id_, size] = [/kernels\/(.*)\.html/.exec(kernel[4])?.[1], / (\d+), /.exec(row[1])?.[1]];
+      if (id_ && size && / --force results\/measure\//.test(told.command)) {
+        const at_size = (value) => `{${id_.split(".")[0]}: ${value}}`;
+        const sweep = `{sizes: ${at_size(`[${size}]`)}, kernels_at: ${at_size(`{sizes: [${size}], kernels: [${id_}]}`)}}`;
+        told.command = told.command.replace("measure=live", `measure=live 'sweep=${sweep}'`);
+      }
       const few = row[3] || row[9] === "–" ? "; the interval covers the median at 95%" : "; too few, or too wide, for an interval";
       return {
-        ...of_kernel(kernel),
+        ...told,
         page: kernel[4],
         title: `${kernel[0]}: ${row[1]}`,
         value: row[7] === "–" ? `${row[4]} ${row[5]}` : `${row[4]} ${row[5]}, ratio ${row[7]}`,
@@ -112,6 +127,9 @@
           ["Speed relative to the baseline", row[7] === "–" ? "" : `${row[7]} ${row[8]}`],
           ["Samples", `${row[9]}${row[10] === "–" ? "" : ` in ${row[10]}`}${few}`],
           ["SM clock, power", row[11] === "–" ? "" : `${row[11]} MHz, ${row[12]} W`],
+          [row[1].startsWith("fp64") ? "Relative difference from cuBLAS" : "Relative error of C", row[15]],
+          ["Largest error of an element", row[16] === "–" ? "" : `${row[16]} units of |A||B|`],
+          ["Energy of a launch", row[17] === "–" ? "" : `${row[17]} J`],
           ["Status", row[13] ? "stale: another build than today's" : "current"],
         ],
       };
@@ -146,14 +164,26 @@
       needs: command.includes("measure=live"),
     };
   };
-  // What a claim's value was computed from is listed in its row, and the rule by its metric.
+  // The claims that were judged on any of the rows, with their published values.
+  const resting = (ids) => {
+    const claims = Object.entries(evidence.claims).filter(([, claim]) => claim[4].some((row) => ids.includes(row)));
+    if (!claims.length) return [];
+    const list = make("ul", { className: "resting" });
+    for (const [id, [, statement, verdict, published]] of claims.slice(0, 8)) {
+      const link = make("a", { href: at(`claims.html#${id}`) }, statement);
+      list.append(make("li", {}, badge(verdict), " ", link, published ? ` Published: ${published}.` : ""));
+    }
+    if (claims.length > 8) list.append(make("li", {}, `and ${claims.length - 8} more`));
+    return [make("h3", {}, "Statements judged on it"), list];
+  };
+  // What a claim was computed from is listed in its row, the rule by its metric.
   const origin = (link) => {
-    const row = link.closest("#claims-table tr");
+    const row = link.closest("#claims-table td:not(:first-child)")?.parentElement;
     if (!row) return { formula: link.dataset.formula, from: (link.dataset.from || "").split(" ").filter(Boolean) };
-    const place = [...link.parentElement.parentElement.children].indexOf(link.parentElement);
+    const place = all("a", link.closest("td")).indexOf(link);
     const listed = all(".from", row)[place];
     const from = listed ? all("a", listed).map((each) => decodeURIComponent(each.hash.slice(1))) : [];
-    return { formula: evidence.rules[evidence.claims[row.id]], from };
+    return { formula: evidence.rules[evidence.claims[row.id][0]], from };
   };
   const of_figure = (id) => {
     const [title, command, csv, rows] = evidence.figures[id];
@@ -189,11 +219,11 @@
     address.addEventListener("click", () => copy(new URL(href, location.href).href, address));
     const places = make("p", { className: "places" });
     for (const [name, to] of told.links) places.append(make("a", { href: name === "Samples" ? href : to }, name));
-    const parts = [make("h2", { id: "evidence-title" }, `${text}: ${told.title}`)];
+    const parts = [make("h2", { id: "evidence-title", tabIndex: -1, autofocus: true }, `${text}: ${told.title}`)];
     const rows = from.length ? from : told.rows || [];
     if (formula) parts.push(make("p", { className: "formula" }, `Computed: ${formula}`));
     if (rows.length) parts.push(operands(rows));
-    parts.push(facts(told.facts), places);
+    parts.push(facts(told.facts), ...(told.rows ? [] : resting([id])), places);
     if (told.command) {
       const button = make("button", { type: "button" }, "Copy");
       button.addEventListener("click", () => copy(told.command, button));
@@ -227,17 +257,18 @@
     load("data/evidence.js").then(() => show(...found), () => (location.href = found[2].href || `#${found[1]}`));
   });
 
-  // Claims: the choice is in the address, so that it can be sent, reloaded and gone back from.
+  // Claims: the choice is in the address, so that it can be sent.
   const form = $("#claim-filters");
   if (form) {
-    const body = $("#claims-table tbody");
-    const rows = all("tr", body);
+    const table = $("#claims-table");
+    const rows = all("tr[data-k]", table);
+    const homes = rows.map((row) => row.parentElement);
     const texts = rows.map((row) => row.textContent.toLowerCase());
     const shown = $("#claims-shown");
-    // A choice of GPU or regime is offered where there are several.
     const present = (name) => form.elements[name];
     const fields = ["verdict", "register", "way", "article", "family", "gpu"].filter(present);
-    const named = [...fields, ...["words", "sort", "regime"].filter(present)];
+    const named = [...fields, ...["words", "regime"].filter(present)];
+    const first = { verdict: "judged", register: "article" };
     const several = form.elements.regime ? rows.filter((row) => $("[data-regime]", row)) : [];
     const switchRegime = () => {
       const chosen = form.elements.regime?.value;
@@ -248,11 +279,9 @@
       }
     };
     for (const row of rows) {
-      const [claim, way, verdict] = row.cells;
-      row.dataset.article = $("small", claim).textContent.split(", ")[0];
-      row.dataset.register = way.firstChild.textContent;
-      row.dataset.way = $("small", way).firstChild.textContent;
-      row.dataset.verdict = verdict.textContent;
+      [row.dataset.register, row.dataset.way, row.dataset.family] = row.dataset.k.split(" ");
+      row.dataset.article = row.parentElement.dataset.article;
+      row.dataset.verdict = $(".badge", row).textContent;
     }
     const decided = ["reproduced", "partly", "not reproduced"];
     const several_verdicts = { decided, judged: [...decided, "undecided", "not comparable here", "consistent", "contradictory"] };
@@ -276,46 +305,82 @@
           option.textContent = `${option.dataset.name} (${others.filter((row) => has(row, name, option.value)).length})`;
         }
       }
+      for (const body of table.tBodies) body.hidden = !$("tr[data-k]:not([hidden])", body);
       switchRegime();
       shown.value = `${count} of ${rows.length} claims shown`;
       $("#claims-none").hidden = count > 0;
     };
-    let ordered = "";
-    const order = () => {
-      if (form.elements.sort.value === ordered) return;
-      ordered = form.elements.sort.value;
-      const far = (row) => Number(row.dataset.distance || -1);
-      const sorted = form.elements.sort.value === "distance" ? [...rows].sort((a, b) => far(b) - far(a)) : rows;
-      body.append(...sorted);
+    // By name, by unit and value, by distance from 1, by verdict.
+    const verdicts = [...form.elements.verdict.options].map((option) => option.value);
+    const valued = (cell) => {
+      const [text, unit = ""] = cell.textContent.trim().split(/ (.*)/s);
+      return [unit.split("[")[0], Number.parseFloat(text.replaceAll(",", ""))];
     };
+    const far = (cell) => (cell.textContent.trim() ? -Math.abs(Math.log(Number(cell.textContent.replaceAll(",", "")))) : 1e9);
+    const keys = [
+      (row) => [$("summary", row).textContent, 0],
+      (row) => valued(row.cells[1]),
+      (row) => valued(row.cells[2]),
+      (row) => ["", far(row.cells[3])],
+      (row) => ["", verdicts.indexOf(row.dataset.verdict)],
+    ];
+    const heads = all("thead th", table);
+    const names = ["claim", "published", "measured", "distance", "verdict"];
+    const sorted = make("tbody");
+    let order = "";
+    const sort = (chosen) => {
+      order = chosen;
+      const down = order.startsWith("-");
+      const place = names.indexOf(order.replace("-", ""));
+      heads.forEach((head, index) => (head.ariaSort = index === place ? (down ? "descending" : "ascending") : null));
+      if (place < 0) {
+        rows.forEach((row, index) => homes[index].append(row));
+        return sorted.remove();
+      }
+      const keyed = rows.map((row) => [keys[place](row), row]);
+      // What has no number comes last in either direction.
+      const none = (number) => Number.isNaN(number) || number === 1e9;
+      keyed.sort(([a], [b]) => none(a[1]) - none(b[1]) || (down ? -1 : 1) * (a[0].localeCompare(b[0]) || a[1] - b[1] || 0));
+      sorted.append(...keyed.map(([, row]) => row));
+      table.append(sorted);
+    };
+    heads.forEach((head, index) => {
+      const button = make("button", { type: "button" }, ...head.childNodes);
+      button.addEventListener("click", () => {
+        const name = names[index];
+        sort(order === name ? `-${name}` : order === `-${name}` ? "" : name);
+        apply();
+        history.replaceState(null, "", write());
+      });
+      head.append(button);
+    });
     const read = () => {
       if (location.hash && !location.hash.includes("=")) {
         // A claim that the filters hide: show all.
         const found = target();
-        if (found?.closest("tr[hidden]")) {
+        if (found?.closest("tr[hidden], tbody[hidden]")) {
           for (const name of named) form.elements[name].value = "";
           apply();
           found.scrollIntoView();
-        }
+        } else if (!shown.value) apply();
         return;
       }
       const chosen = new URLSearchParams(location.hash.slice(1));
-      for (const name of named) {
-        form.elements[name].value = chosen.get(name) ?? (name === "verdict" && !location.hash ? "judged" : "");
-      }
-      order();
+      for (const name of named) form.elements[name].value = chosen.get(name) ?? (location.hash ? "" : first[name] ?? "");
+      $("details", form).open ||= all("details select", form).some((select) => select.value);
+      sort(chosen.get("sort") ?? "");
       apply();
     };
     const write = () => {
       const chosen = new URLSearchParams();
       for (const name of named) if (form.elements[name].value) chosen.set(name, form.elements[name].value);
+      if (order) chosen.set("sort", order);
       if (!chosen.has("verdict")) chosen.set("verdict", "");
       return `#${chosen}`;
     };
     let typing;
     form.addEventListener("change", (event) => {
       if (event.target.name === "words") return;
-      if (event.target.name === "sort") order();
       apply();
       location.hash = write();
     });
@@ -330,49 +395,69 @@
       event.preventDefault();
       clearTimeout(typing);
       for (const name of named) form.elements[name].value = "";
-      order();
+      sort("");
       apply();
       location.hash = "#verdict=";
     });
     addEventListener("hashchange", read);
     const quoted = (text) => `"${text.replace(/\s+/g, " ").trim().replaceAll('"', '""')}"`;
     $("#claims-csv").addEventListener("click", () => {
-      const header = ["id", "article", "register", "way", "verdict", "statement", "published", "measured", "why"];
-      const lines = rows
-        .filter((row) => !row.hidden)
-        .map((row) => {
-          const [claim, , , published, measured, why] = row.cells;
-          const { article, register, way, verdict } = row.dataset;
-          const own = [$("a.where", claim).textContent, article, register, way, verdict, claim.firstChild.textContent];
-          return [...own, published.innerText, measured.innerText, why.firstChild.textContent].map(quoted).join(",");
-        });
+      const header = ["id", "article", "register", "way", "verdict", "statement", "published", "measured", "over_expected", "why"];
+      const lines = all("tr[data-k]:not([hidden])", table).map((row) => {
+        const [, published, measured, over] = row.cells;
+        const { article, register, way, verdict } = row.dataset;
+        const own = [$("a.where", row).textContent, article, register, way, verdict, $("summary", row).textContent];
+        return [...own, published.innerText, measured.innerText, over.textContent, $("p", row).textContent].map(quoted).join(",");
+      });
       const blob = new Blob([[header.join(","), ...lines].join("\n") + "\n"], { type: "text/csv" });
       make("a", { href: URL.createObjectURL(blob), download: "claims.csv" }).click();
     });
-    all("[data-copy]", body).forEach((button) => button.addEventListener("click", () => copy(button.dataset.copy, button)));
     form.hidden = false;
     read();
   }
 
-  // Search over claims, kernels and terms.
+  // Search over sections, terms, claims with their verdicts and numbers, and kernels; / focuses it.
+  const badge = (verdict) => make("span", { className: `badge ${verdict.replaceAll(" ", "-")}` }, verdict);
   const search = $(".search");
   if (search) {
     const input = $("input", search);
     const list = $("ol", search);
     let entries = [];
-    const kinds = {
-      kernels: ([id, words]) => [words, `kernels/${id}.html`, id],
-      terms: ([id, words]) => [words, `index.html#${id}`, "term"],
-      claims: ([id, words]) => [words, `claims.html#claim-${dashed(id)}`, id],
-    };
+    // Each has what is shown, its place, what else is searched, and a claim's verdict.
     window.gemmreproSearch = (told) =>
-      (entries = Object.entries(kinds).flatMap(([kind, entry]) =>
-        told[kind].map(entry).map(([name, place, more]) => [name, place, `${name} ${more}`.toLowerCase()]),
-      ));
+      (entries = [
+        ...told.terms.map(([place, words]) => [words, place, "term"]),
+        ...told.sections.map(([place, title, words]) => [title, place, words]),
+        ...told.claims.map(([id, words, verdict, numbers]) => [
+          words,
+          `claims.html#claim-${dashed(id)}`,
+          `${id} ${numbers}`,
+          told.verdicts[verdict],
+        ]),
+        ...told.kernels.map(([id, words]) => [words, `kernels/${id}.html`, id]),
+      ].map(([name, place, more, verdict]) => [name, place, ` ${name} ${more}`.toLowerCase(), verdict]));
+    const common = new Set("a an and are can do does for how i in is it me my of on or should the to what which".split(" "));
     const find = () => {
-      const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const found = words.length ? entries.filter(([, , text]) => words.every((word) => text.includes(word))).slice(0, 12) : [];
-      list.replaceChildren(...found.map(([name, place]) => make("li", {}, make("a", { href: at(place) }, name))));
+      const asked = input.value.toLowerCase().replace(/ %/g, "%").split(/[\s?]+/).filter(Boolean);
+      const few = asked.filter((word) => !common.has(word));
+      const words = few.length ? few : asked;
+      // Titles count most, then whole words; kinds keep their order.
+      const score = ([name, , text]) =>
+        words.reduce((sum, word) => sum + 4 * name.toLowerCase().includes(word) + text.includes(` ${word}`), 0);
+      const within = (text) => words.every((word) => text.includes(word.length < 4 ? ` ${word}` : word));
+      const fits = words.length ? entries.filter(([, , text]) => within(text)).sort((a, b) => score(b) - score(a)) : [];
+      const seen = new Set();
+      const once = fits.filter(([name, place]) => seen.size < seen.add(name + place.split("#")[0]).size);
+      const [claims, others] = [once.filter((entry) => entry[3]), once.filter((entry) => !entry[3])];
+      const room = Math.max(7, 12 - claims.length);
+      const found = [...others.slice(0, room), ...claims.slice(0, Math.max(5, 12 - others.length))];
+      list.replaceChildren(
+        ...found.map(([name, place, , verdict]) => {
+          const family = /families\/(\w+)/.exec(place)?.[1];
+          const where = verdict ? badge(verdict) : family ? make("span", { className: "muted" }, family) : "";
+          return make("li", {}, make("a", { href: at(place) }, name, " ", where));
+        }),
+      );
       if (words.length && !found.length) list.append(make("li", {}, "nothing found"));
       list.hidden = !words.length;
     };
@@ -385,6 +470,11 @@
     search.addEventListener("keydown", (event) => {
       if (event.key !== "Escape") return;
       list.hidden = true;
+      input.focus();
+    });
+    addEventListener("keydown", (event) => {
+      if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea, dialog")) return;
+      event.preventDefault();
       input.focus();
     });
     search.hidden = false;

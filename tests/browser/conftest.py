@@ -40,10 +40,7 @@ def page(browser):
     return browser
 
 
-@pytest.fixture(
-    scope="session",
-    params=["synthetic", pytest.param("default run", marks=pytest.mark.containers)],
-)
+@pytest.fixture(scope="session", params=["synthetic", pytest.param("default run", marks=pytest.mark.containers)])
 def report(request, tmp_path_factory) -> Path:
     """The report to test: one made from synthetic rows, some of them stale, and the one that the default run makes."""
     if request.param == "default run":
@@ -55,4 +52,5 @@ def report(request, tmp_path_factory) -> Path:
         from test_report import make
     finally:
         sys.path.remove(str(UNIT))
-    return make(World(tmp_path_factory.mktemp("paper"), stale=("ladder.smem",)).write()).parent
+    other = World(tmp_path_factory.mktemp("gpus") / "other", sizes=(4096,), samples=False, gpu="Other GPU").write()
+    return make(World(tmp_path_factory.mktemp("paper"), stale=("ladder.smem",)).write(), other=other).parent

@@ -52,6 +52,16 @@ const colour = (name) => {
   return seen;
 };
 const [grid, paper] = [colour("grid"), colour("paper")];
+// Red, green and blue as light, and how bright a colour is (WCAG 2.2).
+const light = (seen) => {
+  const parts = seen.match(/[\d.]+/g).slice(0, 3).map((each) => each / 255);
+  const [r, g, b] = parts.map((each) => each <= 0.03928 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+};
+const contrast = (one, two) => {
+  const [low, high] = [light(one), light(two)].sort((a, b) => a - b);
+  return (high + 0.05) / (low + 0.05);
+};
 const found = [];
 for (const svg of document.querySelectorAll("figure svg")) {
   if (!svg.checkVisibility() || !svg.viewBox.baseVal?.width) continue;
@@ -60,10 +70,12 @@ for (const svg of document.querySelectorAll("figure svg")) {
   const texts = parts.filter((each) => each.tagName === "text" && each.textContent.trim());
   const boxes = texts.map((each) => corners(each, svg));
   const ruled = [];
-  const patches = [];
+  const patches = [], filled = [];
+  const pixels = svg.getBoundingClientRect().width / width;
   for (const path of parts.filter((each) => each.tagName === "path")) {
     const style = getComputedStyle(path), place = parts.indexOf(path);
     if (style.fill === paper) patches.push([path, place]);
+    if (style.fill !== "none" && style.fillOpacity > 0.5 && !style.fill.includes("url")) filled.push([path, place]);
     if (style.fill === "none" && style.stroke !== "none" && style.stroke !== grid) {
       for (const ends of strokes(path)) ruled.push([place, ends]);
     }
@@ -78,6 +90,12 @@ for (const svg of document.querySelectorAll("figure svg")) {
         found.push(`${name}: “${said}” meets “${texts[j].textContent.trim()}”`);
       }
     }
+    const high = parseFloat(getComputedStyle(text).fontSize) * pixels;
+    if (high < 10.9) found.push(`${name}: “${said}” is ${high.toFixed(1)} pixels high`);
+    const middle = new DOMPoint((box[0].x + box[2].x) / 2, (box[0].y + box[2].y) / 2);
+    const under = filled.filter(([path, below]) => below < place && path.isPointInFill(middle)).at(-1);
+    const told = contrast(getComputedStyle(text).fill, under ? getComputedStyle(under[0]).fill : paper);
+    if (told < 4.5) found.push(`${name}: “${said}” has a contrast of ${told.toFixed(2)}`);
     for (const [below, ends] of ruled) {
       if (!meet(box, ends, [...axes(box), ...both(ends)], -1e-6)) continue;
       const shown = (point) => !patches.some(
@@ -89,5 +107,5 @@ for (const svg of document.querySelectorAll("figure svg")) {
 }
 return [...new Set(found)];
 """
-"""Texts that leave their figure or meet another, and reference lines that cross one; a text on a patch of paper that
-hides the line is no fault."""
+"""Texts that leave their figure or meet another, are below 11 pixels or a contrast of 4.5, and reference lines that
+cross one; a text on a patch of paper that hides the line is no fault."""

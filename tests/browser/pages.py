@@ -53,7 +53,7 @@ def started(profile: Path):
     return driver
 
 
-KINDS = ("paper", "claims", "family", "kernel", "baseline")
+KINDS = ("paper", "claims", "leaderboard", "family", "kernel", "baseline")
 
 
 def kinds(report: Path) -> dict[str, Path]:
@@ -61,6 +61,7 @@ def kinds(report: Path) -> dict[str, Path]:
     return {
         "paper": report / "index.html",
         "claims": report / "claims.html",
+        "leaderboard": report / "leaderboard.html",
         "family": report / "families/ladder.html",
         "kernel": report / "kernels/ladder.smem.html",
         "baseline": report / "baselines/cublas.sgemm.html",

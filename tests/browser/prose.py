@@ -14,14 +14,16 @@ _NOTES = re.compile(r'<(p|ol|ul|details) class="(?:where|sources|muted|reference
 
 
 def _text(markup: str) -> str:
-    markup = re.sub(r'<span class="(?:ci|where|origin|flag)">.*?</span>|<code>.*?</code>', " ", markup, flags=re.S)
+    apart = r'<span class="(?:ci|where|origin|flag|evidence)">.*?</span>|<code>.*?</code>'
+    markup = re.sub(apart, " ", markup, flags=re.S)
     return " ".join(unescape(re.sub("<[^<>]+>", "", markup)).split())
 
 
 def paragraphs(page: Path, section: str = "") -> list[str]:
     """Paragraphs, list items and definitions, without tables, figures, listings, intervals and notes of origin.
 
-    `section` restricts them to the element with this id, up to the next section.
+    What a rung was expected to do, and did, is data as well. `section` restricts them to the element with this id, up
+    to the next section.
     """
     markup = page.read_text()
     if section:

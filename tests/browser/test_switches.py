@@ -41,7 +41,7 @@ def several(tmp_path_factory):
 
 SHOWN = """
 const row = document.getElementById("claim-ladder-ratio-L7");
-const shown = [...row.cells[4].children].filter((each) => each.checkVisibility());
+const shown = [...row.cells[2].children].filter((each) => each.checkVisibility());
 return shown.map((each) => each.textContent.trim().split(/[\\s[]/)[0]);
 """
 

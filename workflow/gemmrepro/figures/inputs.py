@@ -62,7 +62,8 @@ class Inputs:
     @property
     def gpu(self) -> str:
         """The GPU of the measurements, without its maker."""
-        return (self.verdicts.gpu or "this GPU").removeprefix("NVIDIA ")
+        own = self.measured[self.family].gpu if self.family in self.measured else None
+        return (self.verdicts.gpu or own or "this GPU").removeprefix("NVIDIA ")
 
     def experiment(self, family: str, name: str) -> Results | None:
         """An experiment's rows; None where it was not run."""

@@ -16,13 +16,29 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch, Rectangle
+from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
+from gemmrepro.core.text import format_number
 from gemmrepro.experiments.tables import Panel
-from gemmrepro.figures.style import DOTTED, FIRST, INK, PAPER, PUBLISHED, Page, logarithmic, plain, size
+from gemmrepro.figures.style import (
+    BAD,
+    DOTTED,
+    FIRST,
+    GRID,
+    INK,
+    PAPER,
+    PUBLISHED,
+    Page,
+    logarithmic,
+    plain,
+    raised,
+    size,
+    written,
+)
 
 HANDLE, LETTER = 4.6, 0.62
 """Widths, in heights of a letter: of a legend's mark with the gaps around it, and of the mean letter."""
@@ -266,18 +282,20 @@ def curves(
     panels: Mapping[str, Panel],
     page: Page,
     *,
-    x_label: str,
-    x_scale: str = "log2",
+    x_label: str | Mapping[str, str],
+    x_scale: str | Mapping[str, str] = "log2",
     columns: int = 2,
     handles: bool = False,
+    shared: bool = False,
     finish: Callable[[Axes, str], None] | None = None,
 ) -> Figure:
     """A panel of lines for each of `panels`; `series` picks the look, whose label stands at the line's end.
 
     Args:
-        x_scale: "log2", "log" or "linear".
+        x_label, x_scale: of all panels or by panel; the scale is "log2", "log" or "linear".
         columns: so many panels side by side in the wide figure.
         handles: the lines are named in a legend above instead.
+        shared: all panels have the axes of the first.
     """
     columns = min(page.pick(columns, 1), len(panels))
     down = math.ceil(len(panels) / columns)
@@ -288,13 +306,22 @@ def curves(
     parts = {key: part[part["y"] > 0] if panels[key].log else part for key, part in parts.items()}
     named = {key: [] if handles else _ends(part, looks, letters) for key, part in parts.items()}
     inches = max(2.35, 0.95 + max(len(ends) * _height(ends, page) for ends in named.values()) / 72)
-    figure, grid = plt.subplots(down, columns, figsize=(page.width, inches * down + 0.3), squeeze=False)
+    shape: dict[str, Any] = {"squeeze": False, "sharex": shared, "sharey": shared}
+    inches = min(inches, 1.9 if down > 1 else 2.5) if shared else inches
+    figure, grid = plt.subplots(down, columns, figsize=(page.width, inches * down + 0.3), **shape)
     for axes, (key, panel) in zip(grid.flat, panels.items(), strict=False):
         for series, group in parts[key].groupby("series", sort=False):
             _line(axes, group, looks[str(series)], list(looks).index(str(series)))
-        _sizes_along(axes, xs if x_scale != "linear" else sorted(parts[key]["x"].unique()), x_scale, page)
+        scale = x_scale if isinstance(x_scale, str) else x_scale[key]
+        own = xs if isinstance(x_scale, str) and scale != "linear" else sorted(parts[key]["x"].unique())
+        _sizes_along(axes, own, scale, page)
         _values_up(axes, panel, page)
-        axes.set(xlabel=x_label)
+        axes.set(xlabel=x_label if isinstance(x_label, str) else x_label[key])
+        if columns > 2:
+            axes.set_title(textwrap.fill(panel.title, 26))
+        if shared:
+            _same_values(axes, frame, panel)
+            axes.label_outer()
         if frame[frame["panel"] == key].empty:
             empty(axes)
         if finish:
@@ -302,7 +329,9 @@ def curves(
         _write_ends(axes, named[key], page)
     for spare in grid.flat[len(panels) :]:
         spare.set_visible(False)
-    used = [look.handle(True) for series, look in looks.items() if handles and (frame["series"] == series).any()]
+    if shared:
+        figure.supylabel(next(panel.label for panel in panels.values()), fontsize=page.letters)
+    used = [look.handle(True) for key, look in looks.items() if handles and look.label and key in set(frame["series"])]
     finished(figure, page, used)
     for axes, ends in zip(grid.flat, named.values(), strict=False):
         _place_ends(axes, ends, page)
@@ -334,9 +363,11 @@ def _sizes_along(axes: Axes, xs: Sequence[float], scale: str, page: Page) -> Non
     if scale == "log":
         axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))
     else:
-        axes.xaxis.set_major_locator(FixedLocator(list(xs[:: max(1, math.ceil(len(xs) / 4))]) or [1.0]))
-    thousands = bool(xs) and scale == "log2" and all(x % 1024 == 0 and x < 2**20 for x in xs)
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1024:g}k" if thousands else size(x)))
+        powers = [x for x in xs if scale == "log2" and math.log2(x).is_integer()]
+        labelled = powers if len(powers) > 2 else list(xs)
+        axes.xaxis.set_major_locator(FixedLocator(labelled[:: max(1, math.ceil(len(labelled) / 4))] or [1.0]))
+    in_k = scale == "log2" and bool(xs) and xs[-1] < 2**20
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1024:g}k" if in_k and x % 1024 == 0 else size(x)))
     axes.xaxis.set_minor_locator(NullLocator())
 
 
@@ -362,6 +393,19 @@ def _values_up(axes: Axes, panel: Panel, page: Page) -> None:
         axes.axhline(panel.line, color=INK, linewidth=1, linestyle=DOTTED, zorder=1.5)
     axes.set_title(wrapped(panel.title, page))
     axes.set_ylabel(wrapped(panel.label, page))
+
+
+def _same_values(axes: Axes, frame: pd.DataFrame, panel: Panel) -> None:
+    """Give a panel the axis of all panels, without a label of its own."""
+    values = frame[["y", "low", "high"]].stack()
+    low, high = (float(end) for end in (values.min(), values.max())) if len(values) else (1.0, 2.0)
+    if panel.log:
+        low = min((value for value in values if value > 0), default=1.0)
+        axes.set_ylim(low / 2, 2 * max(high, low))
+        logarithmic(axes.yaxis)
+    else:
+        axes.set_ylim(panel.low, panel.low + 1.06 * (max(high, panel.line or high) - panel.low or 1.0))
+    axes.set_ylabel("")
 
 
 @dataclass(frozen=True)
@@ -442,38 +486,82 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return placed
 
 
+def heat(cells: pd.DataFrame, page: Page, *, worst: float) -> Figure:
+    """A table of values by name and law, red and bold above `worst`.
+
+    The narrow figure has a letter for each law, explained below, and large and small values as powers of ten.
+    """
+    laws, letters = list(cells), "abcdefgh"
+    wrapped_laws = [textwrap.fill(law, 84 // (len(laws) + 2)) for law in laws]
+    key = "\n".join(textwrap.fill(f"{letter}: {law}", 44) for letter, law in zip(letters, laws, strict=False))
+    below = 0.17 * (key.count("\n") + 1)
+    inches = page.pick(0.34, 0.42) * max(1, len(cells)) + page.pick(0.9, 0.5 + below)
+    figure, axes = plt.subplots(figsize=(page.width, inches))
+    if cells.empty:
+        empty(axes)
+        return figure
+    look: dict[str, Any] = {"cmap": ListedColormap([PAPER, BAD]), "vmin": 0, "vmax": 1, "cbar": False}
+    sns.heatmap((cells > worst).astype(float).where(cells.notna()), ax=axes, linewidths=1, linecolor=GRID, **look)
+    for y, row in enumerate(cells.to_numpy(float)):
+        for x, value in enumerate(row):
+            bad = value > worst
+            short = "" if math.isnan(value) else page.pick(written(value), _power(value))
+            style: dict[str, Any] = {"color": PAPER if bad else INK, "fontweight": "bold" if bad else "normal"}
+            axes.text(x + 0.5, y + 0.5, short, ha="center", va="center", **style)
+    axes.xaxis.tick_top()
+    axes.set_xticks([x + 0.5 for x in range(len(laws))], page.pick(wrapped_laws, letters[: len(laws)]))
+    axes.set_yticks(
+        [y + 0.5 for y in range(len(cells))], [textwrap.fill(name, page.pick(40, 12)) for name in cells.index]
+    )
+    axes.tick_params(axis="y", rotation=0)
+    axes.set(xlabel="", ylabel="")
+    figure.tight_layout(rect=(0, page.pick(0, (below + 0.1) / inches), 1, 1))
+    if page.narrow:
+        figure.text(0.02, 0.06 / inches, key, va="bottom", color=INK)
+    return figure
+
+
+def _power(value: float) -> str:
+    """A value in as few letters as tell its size."""
+    if not value or 0.01 <= value < 1e4:
+        return format_number(value, 2)
+    return f"10{raised(math.floor(math.log10(value)))}"
+
+
 def stacked(
     frame: pd.DataFrame,
     looks: Mapping[str, Look],
     page: Page,
     *,
     x_label: str,
-    counts: bool = False,
     shares: bool = False,
     texts: pd.DataFrame | None = None,
 ) -> Figure:
-    """A bar for each `name`, divided into parts of `kind` that are `x` long; parts that are `counts` say how long."""
+    """A bar for each `name`, divided into parts of `kind` that are `x` long."""
     names = list(frame["name"].unique())
     figure, axes = plt.subplots(figsize=(page.width, LINE * 1.15 * max(3, len(names)) + 1.1))
     if names:
-        order = [kind for kind in looks if (frame["kind"] == kind).any()]
-        colours = {kind: looks[kind].colour for kind in order}
-        bars = {"multiple": "stack", "discrete": True, "shrink": 0.75, "edgecolor": PAPER, "linewidth": 0.8, "alpha": 1}
-        long = frame.assign(name=pd.Categorical(frame["name"], names))
-        order = order[::-1]  # seaborn stacks from the last
-        sns.histplot(long, y="name", hue="kind", weights="x", hue_order=order, palette=colours, legend=False, **bars)
-        reach = axes.dataLim.x1
-        for bar in (bar for bar in axes.patches if counts and isinstance(bar, Rectangle)):
-            if (width := bar.get_width()) >= reach * page.pick(0.035, 0.075):
-                middle = bar.get_x() + width / 2, bar.get_y() + bar.get_height() / 2
-                axes.text(*middle, f"{width:.0f}", ha="center", va="center", color=PAPER, fontweight="bold")
+        wide = frame.pivot_table(index="name", columns="kind", values="x", sort=False).reindex(names).fillna(0)
+        ends = wide.reindex(columns=list(looks), fill_value=0).cumsum(axis=1)
+        for kind in (kind for kind in looks if kind in wide):
+            look, width = looks[kind], wide[kind]
+            style: dict[str, Any] = {"color": look.colour}
+            style |= {"color": PAPER, "edgecolor": look.colour, "hatch": "////"} if look.hollow else {}
+            axes.barh(range(len(names)), width, 0.75, ends[kind] - width, linewidth=0.8, **style)
     else:
         empty(axes)
     axes.set(xlabel=x_label, ylabel="")
     if shares:
         axes.set_xlim(0, 1)
         percent(axes)
+    axes.set_yticks(range(len(names)), names)
     _with_lines(axes, len(names))
     if texts is not None:
         _columns(axes, names, texts.set_index("name"), page)
-    return finished(figure, page, [replace(look, marker="s", size=7).handle() for look in looks.values()])
+    handles = [
+        Patch(facecolor=look.colour, label=look.label)
+        if not look.hollow
+        else Patch(facecolor=PAPER, edgecolor=look.colour, hatch="////", label=look.label)
+        for look in looks.values()
+    ]
+    return finished(figure, page, handles)

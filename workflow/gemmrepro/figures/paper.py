@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,23 +13,23 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
 from gemmrepro import registry
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.kit import Look, dots, empty, finished, marks, stacked
+from gemmrepro.figures.kit import LINE, Look, curves, dots, empty, finished, marks, printed
 from gemmrepro.figures.style import (
     BAD,
+    DASHES,
     FAIR,
     FIRST,
     GOOD,
-    GRID,
     INK,
     LAST,
-    PAPER,
+    MARKERS,
+    NONE,
     PUBLISHED,
     SERIES,
     Drawing,
@@ -37,23 +38,25 @@ from gemmrepro.figures.style import (
     origin,
 )
 from gemmrepro.judge.claim import ARTICLE
-from gemmrepro.judge.rules import DECIDED
+from gemmrepro.judge.rules import NOT_COMPARABLE
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import cubes, row_key, select
 from gemmrepro.paper.claims import ClaimView
-from gemmrepro.paper.regimes import Accuracies, Entry, RegimeLine, regime_lines
+from gemmrepro.paper.claims import headlines as known_for
+from gemmrepro.paper.regimes import Accuracies, RegimeLine, regime_lines
+from gemmrepro.paper.text import View
 from gemmrepro.registry import ladders
 
 HOLDS = {
     "reproduced": Look("reproduced", GOOD, "o"),
     "partly": Look("partly", FAIR, "D", size=5),
-    "undecided": Look("undecided", FIRST, "s"),
+    "undecided": Look("undecided", INK, "s"),
     "not reproduced": Look("not reproduced", BAD, "X", size=6),
 }
 """The verdicts on what was judged here."""
 
-REACH, BAND = 4.0, 0.1
-"""The axis of quotients ends at two to this power; the band, as a share of the published value."""
+REACH = 4.0
+"""The axis of quotients ends at two to this power."""
 
 
 def judged(inputs: Inputs) -> list[ClaimView]:
@@ -92,115 +95,132 @@ def _with_ends(looks: Mapping[str, Look]) -> dict[str, Look]:
     return {**looks, **ends}
 
 
-def statements(inputs: Inputs) -> Drawing:
-    """A strip of dots per article: every statement judged by a number, measured over published."""
-    shown, counts = compared(inputs), Counter(claim.verdict for claim in judged(inputs))
-    total = sum(counts[kind] for kind in DECIDED)
-    title, alt = "Measured over published: nothing was judged", "Dot strip of measured over published values by article"
-    alt += ", without data: nothing was judged."
-    if total:
-        title = f"Of {total} decided statements {counts['reproduced']} hold on {inputs.gpu}"
+VERDICTS = {**HOLDS, NOT_COMPARABLE: Look(NOT_COMPARABLE, NONE, "P", size=6)}
+"""The looks of measured values that have a verdict."""
+
+GAIN = 3.0
+"""Published factors above this are drawn on an axis of their own."""
+
+
+def headlines(inputs: Inputs) -> Drawing:
+    """A dumbbell per headline claim of the articles: published and measured, as a multiple of its baseline."""
+    shown = known_for(inputs.verdicts.claims, inputs.published)
+    title, alt = "Headline claims: not measured", "Dumbbells of headline claims, without data: nothing was judged."
     if shown:
-        middle = sorted(over for _, over in shown)[len(shown) // 2]
+        counts = Counter(each.judge.verdict for each in shown)
+        title = f"Of {len(shown)} headline claims {counts['reproduced']} hold on {inputs.gpu}"
+        far = max(shown, key=lambda each: abs(math.log(each.measured / each.published)))
         alt = finding(
-            f"Of {total} decided statements {counts['reproduced']} hold on {inputs.gpu}, {counts['partly']} hold in "
-            f"part and {counts['not reproduced']} do not.",
-            f"Of the {len(shown)} that compare one number the middle one measures {format_number(middle)} times the "
-            "published value.",
+            f"{title}, {counts['partly']} in part.",
+            f"Farthest: {far.article}, {far.name}: {far.texts[0]} in print, {far.texts[1]} here.",
         )
     caption = (
-        f"The {len(shown)} of {sum(counts.values())} judged statements that compare one number: measured over "
-        "published, or over what the published share of the chip makes expect here. Grey: within 10%; tolerances "
-        "differ. Triangles lie beyond the axis. The other statements are orders, signs or several numbers."
+        "What each article is known for, as a multiple of what it is compared with. Throughputs are drawn over what "
+        "their published share of the chip makes expect here."
     )
+    caption += " †: by a program of the same idea, not the author's." if any(each.mark for each in shown) else ""
     table = [
-        {
-            "article": claim.article,
-            "claim": claim.id,
-            "verdict": claim.verdict,
-            "measured": claim.judged[0].value,
-            "unit": claim.judged[0].unit,
-            "measured over published": round(over, 4),
-        }
-        for claim, over in shown
+        {"article": each.article, "claim": each.claim.id, "verdict": each.judge.verdict}
+        | {"program": each.claim.program}
+        | {"what": each.name, "published": each.published, "measured": each.measured}
+        for each in shown
     ]
-    return Drawing(title, caption, alt, table, lambda page: _paint_statements(shown, page))
+    return Drawing(title, caption, alt, table, lambda page: _paint_headlines(shown, page))
 
 
-def _paint_statements(shown: Sequence[tuple[ClaimView, float]], page: Page) -> Figure:
-    apart = 1.15 * 5.2 * 2 * REACH / (page.width * 0.82 * 72)  # of a dot
-    lines, last = [], dict[tuple[str, int], float]()
-    for claim, over in sorted(shown, key=lambda pair: pair[1]):
-        mark = _held(claim.verdict, math.log2(over), REACH)
-        free = (level for level in (0, 1, -1, 2, -2) if mark["x"] - last.get((claim.article, level), -9) >= apart)
-        level = next(free, 3)
-        last[claim.article, level] = mark["x"]
-        lines.append({"name": claim.article, "shift": 0.16 * level, **mark})
+def _paint_headlines(shown: Sequence[View], page: Page) -> Figure:
+    lines, texts = [], []
+    for each in shown:
+        text, here = each.texts
+        name = (each.name if page.narrow else f"{each.article}\n{each.name}") + each.mark
+        cells = {"panel": "gain" if each.published > GAIN else "", "name": name}
+        lines.append({**cells, "kind": "print", "x": each.published})
+        lines.append({**cells, "kind": each.judge.verdict, "x": each.measured})
+        article = textwrap.shorten(each.article, 24, placeholder="…")
+        both = {"": f"{article}: {text} → {here}"} if page.narrow else {"print": text, "here": here}
+        texts.append({**cells, **both})
+    panels = {
+        "": Panel("", "times the speed of what it is compared with", line=1.0),
+        "gain": Panel("", "times as fast as before", log=True),
+    }
+    panels = {key: panel for key, panel in panels.items() if any(line["panel"] == key for line in lines)} or panels
+    looks, columns = {"print": printed(), **VERDICTS}, pd.DataFrame(texts) if texts else None
+    return dots(marks(lines), looks, panels, page, texts=columns, height=page.pick(0.36, LINE))
 
-    def band(axes: Axes, _key: str) -> None:
-        axes.axvspan(math.log2(1 - BAND), math.log2(1 + BAND), color=GRID, zorder=0.5)
-        _quotients(axes, REACH, page)
 
-    names = list(dict.fromkeys(claim.article for claim, _ in shown))
-    options: dict[str, Any] = {"names": names, "beside": True, "finish": band, "joined": False, "height": 0.55}
-    return dots(marks(lines), _with_ends(HOLDS), {"": Panel("", "measured over published", line=0)}, page, **options)
+GROUPS = {"ratio": "ratios", "FLOP/s": "rates", "B/s": "rates", "s": "times", "cycles": "times"}
+"""What a statement's number is, by the end of its unit."""
+
+MOST = 12
+"""So many statements outside their tolerance have a line of their own, the farthest."""
 
 
 def stated(inputs: Inputs, family: str) -> Drawing:
-    """A row per statement of a family's article that compares one number."""
+    """The statements of a family's article that compare one number, and each that lies outside its tolerance."""
     shown = [(claim, over) for claim, over in compared(inputs) if claim.family == family]
     article, counts = registry.family(family).article or family, Counter(claim.verdict for claim, _ in shown)
-    title = f"Statements of {article} with one number: not measured"
+    far = sorted(shown, key=lambda pair: -abs(math.log2(pair[1])))
+    outside = [pair for pair in far if pair[0].verdict != "reproduced"][:MOST]
+    title = f"Statements of {article} with one number" + ("" if shown else ": not measured")
     alt = "Dots of measured over published by statement, without data: nothing was judged."
     if shown:
-        title = f"{counts['reproduced']} of {len(shown)} statements with one number hold"
-        far, undecided = max(shown, key=lambda pair: abs(math.log2(pair[1])))[0], counts["undecided"]
         alt = finding(
             f"Of {len(shown)} statements of {article} with one number {counts['reproduced']} hold, {counts['partly']} "
-            f"hold in part and {counts['not reproduced']} do not"
-            + (f"; {undecided} {'is' if undecided == 1 else 'are'} undecided." if undecided else "."),
-            f"Farthest: {_called(far)}, {_printed(far, inputs)} in print, {_here(far)} here.",
+            f"hold in part, {counts['not reproduced']} do not and {counts['undecided']} are undecided.",
+            *(f"Farthest: {_printed(claim, inputs)} in print, {_here(claim)} here." for claim, _ in outside[:1]),
         )
     caption = (
-        f"The judged statements of {article} that compare one number with a tolerance: measured over published, or "
-        "over what the published share of the chip makes expect here. Grey: the tolerance. Triangles lie beyond the "
-        "axis. Names are those of the claims."
+        "Measured over published, or over what the published share of the chip makes expect here. Statements within "
+        f"their tolerance share a line; of the others the {MOST} farthest have one each. Triangles: beyond the axis."
     )
     table = [
-        {
-            "claim": claim.id,
-            "published": inputs.published.get(claim.id),
-            "expected here": claim.expected,
-            "measured": claim.judged[0].value,
-            "unit": claim.judged[0].unit,
-            "tolerance": claim.tolerance,
-            "verdict": claim.verdict,
-        }
+        {"claim": claim.id, "published": inputs.published.get(claim.id), "expected here": claim.expected}
+        | {"measured": claim.judged[0].value, "unit": claim.judged[0].unit}
+        | {"tolerance": claim.tolerance, "verdict": claim.verdict}
         for claim, _ in shown
     ]
-    return Drawing(title, caption, alt, table, lambda page: _paint_stated(inputs, shown, page))
+    return Drawing(title, caption, alt, table, lambda page: _paint_stated(inputs, shown, outside, page))
 
 
-def _paint_stated(inputs: Inputs, shown: Sequence[tuple[ClaimView, float]], page: Page) -> Figure:
-    reach = REACH - 1
-    lines = [{"name": _called(claim), **_held(claim.verdict, math.log2(over), reach)} for claim, over in shown]
-    texts = [{"name": _called(claim), "print": _printed(claim, inputs), "here": _here(claim)} for claim, _ in shown]
+def _paint_stated(
+    inputs: Inputs,
+    shown: Sequence[tuple[ClaimView, float]],
+    outside: Sequence[tuple[ClaimView, float]],
+    page: Page,
+) -> Figure:
+    reach, lines, texts = REACH - 1, list[dict[str, Any]](), list[dict[str, Any]]()
+    group_of = {claim.id: _group(claim) for claim, _ in shown}
+    for group in dict.fromkeys(sorted(group_of.values())):
+        panel = {"panel": group}
+        near = [(claim, over) for claim, over in shown if claim.verdict == "reproduced" and group_of[claim.id] == group]
+        if near:
+            name = {**panel, "name": f"{len(near)} within tolerance"}
+            lines += [{**name, **_held(claim.verdict, math.log2(over), reach)} for claim, over in near]
+        for claim, over in (pair for pair in outside if group_of[pair[0].id] == group):
+            fit: dict[str, Any] = {"width": page.pick(42, 38), "max_lines": page.pick(2, 1), "placeholder": "…"}
+            said = textwrap.fill(claim.statement, **fit)
+            alike = sum(text["name"].startswith(said) for text in texts)
+            name = {**panel, "name": f"{said} ({alike + 1})" if alike else said}
+            lines.append({**name, **_held(claim.verdict, math.log2(over), reach)})
+            texts.append({**name, "print": _printed(claim, inputs), "here": _here(claim)})
+    panels = {
+        group: Panel(group, "measured over published", line=0)
+        for group in dict.fromkeys(line["panel"] for line in lines)
+    }
+    columns = pd.DataFrame(texts, columns=["panel", "name", "print", "here"])
+    options: dict[str, Any] = {
+        "height": page.pick(0.42, 0.3),
+        "joined": False,
+        "finish": lambda axes, _: _quotients(axes, reach, page),
+    }
+    panels = panels or {"": Panel("", "measured over published", line=0)}
+    return dots(marks(lines), _with_ends(HOLDS), panels, page, texts=columns, **options)
 
-    def tolerances(axes: Axes, _key: str) -> None:
-        for place, (claim, _) in enumerate(shown):
-            tolerance = min(claim.tolerance or 0.0, 0.99)
-            low, high = max(-reach, math.log2(1 - tolerance)), math.log2(1 + tolerance)
-            axes.barh(place, high - low, 0.8, low, color=GRID, zorder=0.5)
-        _quotients(axes, reach, page)
 
-    columns = pd.DataFrame(texts, columns=["name", "print", "here"]).assign(panel="")
-    panel = Panel("", "measured over published", line=0)
-    return dots(marks(lines), _with_ends(HOLDS), {"": panel}, page, texts=columns, finish=tolerances, height=0.22)
-
-
-def _called(claim: ClaimView) -> str:
-    """What a statement is called: its claim's id in words, without the family."""
-    return claim.id.removeprefix(f"{claim.family}.").replace(".", " ").replace("_", " ")
+def _group(claim: ClaimView) -> str:
+    """What its number is."""
+    unit = claim.published[0].unit if len(claim.published) == 1 else claim.judged[0].unit
+    return next((group for end, group in GROUPS.items() if unit.endswith(end)), "counts and sizes")
 
 
 def _printed(claim: ClaimView, inputs: Inputs) -> str:
@@ -217,99 +237,6 @@ def _here(claim: ClaimView) -> str:
     """The measured value with its unit."""
     value = claim.judged[0]
     return f"{value.text}{f' {value.unit}' if value.unit not in ('', 'ratio', 'count') else ''}"
-
-
-KINDS = {
-    **HOLDS,
-    "consistent": Look("consistent", SERIES[7]),
-    "contradictory": Look("contradictory", SERIES[3]),
-    "not measured": Look("not measured", PUBLISHED),
-}
-"""Verdicts, from the left; what another statement covers or no run can test is left out."""
-
-
-def articles(inputs: Inputs) -> Drawing:
-    """A stacked bar per article: how many of its statements hold."""
-    counts: dict[str, Counter[str]] = {}
-    for claim in inputs.verdicts.claims:
-        if claim.register == ARTICLE and claim.verdict in KINDS:
-            counts.setdefault(claim.article, Counter())[claim.verdict] += 1
-    decided = {article: sum(found[kind] for kind in DECIDED) for article, found in counts.items()}
-    shares = {article: counts[article]["reproduced"] / total for article, total in decided.items() if total >= 5}
-    title = "Verdicts by article: nothing was judged"
-    alt = "Stacked bars of verdicts by article, without data: nothing was judged."
-    if shares:
-        order = sorted(shares, key=lambda name: -shares[name])
-        best, worst = max(shares, key=lambda name: shares[name]), min(shares, key=lambda name: shares[name])
-        title = (
-            f"{best} fares best, {worst} worst: {shares[best]:.0%} and {shares[worst]:.0%} of decided statements hold"
-        )
-        each = listed([f"{name} {shares[name]:.0%}" for name in order])
-        alt = finding(f"Share of the decided statements that hold, by article: {each}.")
-    caption = (
-        "Statements of each article by verdict. Consistent and contradictory are judged by the article's own numbers "
-        "alone. Left out: statements that another one covers, and those that no run here can test."
-    )
-    table = [{"article": article, **{kind: found[kind] for kind in KINDS}} for article, found in counts.items()]
-    parts = [{"name": name, "kind": kind, "x": found[kind]} for name, found in counts.items() for kind in found]
-    paint = lambda page: stacked(marks(parts), KINDS, page, x_label="statements", counts=True)  # noqa: E731
-    return Drawing(title, caption, alt, table, paint)
-
-
-def stages(inputs: Inputs) -> Drawing:
-    """The pipeline: a row per stage with what it proves and how many leave it."""
-    kernels = sum(len(registry.kernels(family)) for family in inputs.measured)
-    rows = sum(len(measured.summary) for measured in inputs.measured.values())
-    samples = sum(int(measured.summary["samples"].fillna(0).sum()) for measured in inputs.measured.values())
-    experiments = sum(len(one.rows) for each in inputs.results.values() for one in each.values())
-    count_judged = sum(claim.register == ARTICLE for claim in inputs.verdicts.claims)
-    numeric = "Results stay within a stated bound of a", "higher-precision reference, on hard inputs"
-    tolerance = "Each statement is held to a tolerance", "that was declared with it"
-    shown = (
-        ("build", "The binary belongs to its source:", "its key hashes all that determines it", kernels, "kernels"),
-        ("static gate", "The machine code has the article's", "instructions, and spills nothing", 0, ""),
-        ("numerical gate", *numeric, 0, ""),
-        ("sweep", "Kernel and baseline alternate, so that", "drift cancels in their ratio", rows, "rows"),
-        ("experiments", "What times cannot show: errors, latencies,", "allocations, clocks", experiments, "rows"),
-        ("verdicts", *tolerance, count_judged, "statements"),
-        ("report", "Each number leads to its samples, source,", "machine code and command", 0, ""),
-    )
-    title = "No kernel is timed before it passes two gates"
-    title += f"; {samples:,} samples stand behind the {rows:,} rows" if samples else ""
-    caption = (
-        "The stages in order. A kernel that fails a gate is not timed, and a row of another build than today's "
-        "supports no statement. Counts are this run's; a row is a kernel at a size, with a toolkit and a cache."
-    )
-    alt = finding(
-        f"Seven stages from source to page: {listed([name for name, *_ in shown])}.",
-        f"{kernels} kernels give {rows:,} rows, on which {count_judged} statements are judged." if rows else "",
-    )
-    table = [
-        {"stage": name, "proves": f"{first} {second}", "count": count or None, "of": unit}
-        for name, first, second, count, unit in shown
-    ]
-    return Drawing(title, caption, alt, table, lambda page: _paint_stages(shown, page))
-
-
-def _paint_stages(shown: Sequence[tuple[str, str, str, int, str]], page: Page) -> Figure:
-    high, right = page.pick(0.44, 0.66), page.width - 0.12
-    figure = plt.figure(figsize=(page.width, high * len(shown) + 0.08))
-    axes = figure.add_axes((0, 0, 1, 1), xlim=(0, page.width), ylim=(high * len(shown), -0.08))
-    axes.axis("off")
-    for place, (name, first, second, count, unit) in enumerate(shown):
-        top, box = place * high, high - 0.14
-        for width, face, edge in ((page.width - 0.08, PAPER, GRID), (0.06, FIRST, "none")):
-            axes.add_patch(Rectangle((0.04, top), width, box, facecolor=face, edgecolor=edge))
-        if place + 1 < len(shown):
-            axes.plot([0.44] * 2, [top + box, top + high], color=PUBLISHED, linewidth=1.4)
-        line = top + box * page.pick(0.5, 0.2)
-        axes.text(0.18, line, name, va="center", fontweight="bold")
-        counted = f"{count:,} {unit}" if unit else ""
-        axes.text(right, line, counted, va="center", ha="right", color=FIRST, fontweight="bold")
-        proves = [(0.18, 0.5, first), (0.18, 0.78, second)] if page.narrow else [(1.55, 0.5, f"{first} {second}")]
-        for left, down, text in proves:
-            axes.text(left, top + box * down, text, va="center", fontsize=page.letters - page.pick(0.5, 0))
-    return figure
 
 
 def row(inputs: Inputs) -> Drawing:
@@ -405,93 +332,124 @@ def _paint_row(found: tuple[str, pd.Series, pd.DataFrame, str] | None, page: Pag
     )
 
 
-REGIMES = {
-    IN_TURN: Look("in turn", SERIES[0], "o"),
-    SUSTAINED: Look("sustained", SERIES[1], "D"),
-    BURST: Look("in bursts", SERIES[2], "^"),
-}
+REGIMES = {IN_TURN: "in turn", SUSTAINED: "sustained", BURST: "in bursts"}
+CONTESTS, NEAR = 3, 0.75
+"""So many contests of a family are drawn, those of most kernels, and of each what reaches this share of its best."""
 
 
 def regimes(inputs: Inputs, family: str) -> Drawing:
-    """A row per type and size: the best kernel in turn, sustained and in bursts, and the energy of a product."""
+    """Speed over the library's by size, a line for each kernel, in turn, sustained and in bursts."""
     lines: list[RegimeLine] = []
     if family in inputs.measured and family in inputs.regimes:
         measured, alone = {family: inputs.measured[family]}, {family: inputs.regimes[family]}
         every = regime_lines(measured, alone, Accuracies.of(inputs.results))
         lines = [line for line in every if line.is_alone and any(line.winners.values())]
+    frame = _entries(lines)
     caption = (
-        "Speed over the library's, used in the same way: in turn with it; sustained, alone on a hot GPU; in bursts "
-        "from rest. At each size the best of the kernels that compete, the first of those that tie, and the energy of "
-        "a product sustained, of the kernel and of the library. Nothing is drawn where the best one's interval is "
-        "wider than 5%. Kernels whose bounds are by norms compete apart."
+        "Speed over the library's, used in the same way: in turn, alone on a hot GPU, in bursts from rest; 95% "
+        "intervals. Coloured: alone the fastest; grey: slower, or tied by intervals that overlap. Left out: intervals "
+        "wider than 5%, and what is slower than three quarters of the best."
     )
-    table = []
-    for line in lines:
-        cells: dict[str, Any] = {"n": line.n, "type": line.dtype, "kernels": line.kernels}
-        for regime, look in REGIMES.items():
-            best = line.winners[regime]
-            cells |= {f"best {look.label}": best and best.kernel, f"ratio {look.label}": best and best.ratio}
-        hot = line.winners[SUSTAINED]
-        table.append({**cells, "joules": hot and hot.joules, "library's joules": hot and hot.library_joules})
+    table = [
+        {"n": int(one.x), "contest": one.contest, "regime": REGIMES[one.regime], "kernel": one.kernel}
+        | {"ratio": one.y, "low": one.low, "high": one.high, "alone the fastest": "yes" if one.is_best else "no"}
+        for one in frame.itertuples()
+    ]
     title, alt = _regimes_title(lines), _regimes_alt(lines)
-    return Drawing(title, caption, alt, table, lambda page: _paint_regimes(lines, page))
+    return Drawing(title, caption, alt, table, lambda page: _paint_regimes(frame, page))
+
+
+def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
+    """A row for each kernel, size and regime of the contests with most kernels that can be drawn."""
+    found = []
+    for line in lines:
+        for regime, entries in line.entries.items():
+            best, tied = max((entry.ratio for entry in entries), default=0.0), line.leaders[regime]
+            for entry in (each for each in entries if each.is_precise and each.ratio >= NEAR * best):
+                about = {"contest": _where(line, lines), "regime": regime, "kernel": entry.kernel, "rung": entry.name}
+                ends = {"x": line.n, "y": entry.ratio, "low": entry.low, "high": entry.high}
+                found.append({**about, **ends, "is_best": len(tied) == 1 and tied[0].kernel == entry.kernel})
+    columns = ["contest", "regime", "kernel", "rung", "x", "y", "low", "high", "is_best"]
+    frame = pd.DataFrame(found, columns=columns)
+    most = frame.groupby("contest", sort=False)["kernel"].nunique().sort_values(ascending=False, kind="stable")
+    return frame[frame["contest"].isin(most.index[:CONTESTS])].sort_values("x", kind="stable")
+
+
+def own(found: Sequence[Mapping[str, Any]]) -> Drawing:
+    """Kernels of one's own over their baselines, by size: in turn, warm, and in the regimes; `found` are results."""
+    titles = {each["kernel"]: each["title"] for each in found}
+    rows = [row for each in found for row in (*each["rows"], *each["regimes"])]
+    table = [
+        {"kernel": row["kernel"], "regime": REGIMES[row.get("regime", IN_TURN)]}
+        | {name: row[name] for name in ("n", "dtype", "ratio", "ratio_ci_low", "ratio_ci_high")}
+        for row in rows
+        if row["kernel"] in titles and row["cache"] == "warm" and row["ratio"] is not None
+    ]
+    columns = {"panel": "kernel", "series": "regime", "x": "n", "y": "ratio", "low": "ratio_ci_low"}
+    columns |= {"high": "ratio_ci_high"}
+    frame = marks([{name: row[column] for name, column in columns.items()} for row in table])
+    looks = {words: Look(words, SERIES[i], MARKERS[i], dash=DASHES[i]) for i, words in enumerate(REGIMES.values())}
+    panels = {name: Panel(title, "speed over the baseline's", line=1.0) for name, title in titles.items()}
+    ahead = sorted({titles[row["kernel"]] for row in table if (row["ratio_ci_low"] or 0) > 1})
+    said = f"Faster at some size: {listed(ahead)}." if ahead else "None is faster than its baseline at any size."
+    return Drawing(
+        "Your kernels over their baselines, by size",
+        "Speed over the baseline's, used in the same way: in turn with it, warm; sustained; in bursts. Above 1 the "
+        "kernel is faster.",
+        finding(f"{len(titles)} kernels of one's own beside their baselines, by size and regime.", said),
+        table,
+        lambda page: curves(frame, looks, panels, page, x_label="M = N = K", handles=True),
+    )
 
 
 def _where(line: RegimeLine, lines: Sequence[RegimeLine]) -> str:
-    """What a line is called: its size, with its type and its baseline's kind where there are several, and its bound."""
+    """What a contest is called: its type, with its baseline's kind where there are several, and its bound."""
     several = len({each.baseline for each in lines if each.dtype == line.dtype}) > 1
     kind = line.baseline.partition(".gemm")[2].replace("_", " ").strip() if several else ""
-    named = ", ".join(filter(None, [str(line.n), kind, "" if line.is_bounded else "by norms"]))
-    return f"{line.dtype}, {named}" if len({each.dtype for each in lines}) > 1 else f"n = {named}"
+    return ", ".join(filter(None, [line.dtype, kind, "" if line.is_bounded else "by norms"]))
 
 
-def _paint_regimes(lines: Sequence[RegimeLine], page: Page) -> Figure:
-    found, texts = [], []
-    for line in lines:
-        name, hot = {"name": _where(line, lines)}, line.winners[SUSTAINED]
-        found += [{**name, "kind": regime, "x": best.ratio} for regime, best in line.winners.items() if best]
-        winners = {look.label: line.winners[regime] for regime, look in REGIMES.items()}
-        rungs = {label: best.rung if best else "\N{EN DASH}" for label, best in winners.items()}
-        if page.narrow:
-            rungs = {"": ", ".join(dict.fromkeys(rungs.values()))}
-        texts.append({**name, **rungs, "library's J": _joules(hot, library=True), "J": _joules(hot)})
-    panel = Panel("", "speed over the library's", line=1.0, low=_floor([mark["x"] for mark in found]))
-    texts_of = pd.DataFrame(texts).assign(panel="") if texts else None
-    return dots(marks(found), REGIMES, {"": panel}, page, texts=texts_of)
-
-
-def _floor(values: Sequence[Any]) -> float:
-    """Where an axis of ratios begins: a little below the least, at most 0.9."""
-    return max(0.0, math.floor(10 * min([0.95, *values]) - 0.2) / 10)
-
-
-def _joules(winner: Entry | None, library: bool = False) -> str:
-    value = None if winner is None else winner.library_joules if library else winner.joules
-    return "" if value is None else format_number(value, 3)
+def _paint_regimes(frame: pd.DataFrame, page: Page) -> Figure:
+    frame = frame.assign(panel=frame["contest"] + "/" + frame["regime"])
+    best = frame[frame["is_best"].astype(bool)]
+    colours = dict(zip(best["rung"].unique(), zip(SERIES, MARKERS, strict=True), strict=False))
+    looks = {rung: Look(rung, colour, marker) for rung, (colour, marker) in colours.items()}
+    for place, kernel in enumerate(frame["kernel"].unique()):
+        looks[f"{kernel} "] = Look("" if place else "tied, or slower", PUBLISHED, ".", size=4, dash="-")
+    lines = pd.concat([best.assign(series=best["rung"]), frame.assign(series=frame["kernel"] + " ")])
+    low = max(0.0, math.floor(10 * min([0.95, *frame["y"]]) - 0.2) / 10)
+    contests = list(frame["contest"].unique()) or [""]
+    panels = {
+        f"{contest}/{regime}": Panel(", ".join(filter(None, [contest, words])), "", line=1.0, low=low)
+        for contest in contests
+        for regime, words in REGIMES.items()
+    }
+    options: dict[str, Any] = {"x_label": "M = N = K", "columns": 3, "handles": True, "shared": True}
+    return curves(marks(lines.to_dict("records")), looks, panels, page, **options)
 
 
 def _regimes_title(lines: Sequence[RegimeLine]) -> str:
     if not lines:
         return "The best kernel by size and regime: not measured"
-    if flips := [_where(line, lines).removeprefix("n = ") for line in lines if line.flips]:
-        return f"Which kernel is best at {listed(flips)} depends on how it is used"
+    if flips := [f"{line.dtype} {line.n}" for line in lines if line.flips]:
+        return f"Which kernel is the fastest depends on how it is used: {listed(flips[:4])}"
     hot = [line.winners[SUSTAINED] for line in lines]
     saved = [1 - each.joules / each.library_joules for each in hot if each and each.joules and each.library_joules]
     ahead = all(winner.ratio > 1 for line in lines for winner in line.winners.values() if winner)
     if saved and min(saved) > 0.05 and ahead:
         return f"Faster than the library however it is used, on at least {min(saved):.0%} less energy"
-    return "The same kernel is best in turn, sustained and in bursts"
+    return "The same kernels lead in turn, sustained and in bursts"
 
 
 def _regimes_alt(lines: Sequence[RegimeLine]) -> str:
     if not lines:
-        return "Dots of the speed of the best kernel over the library's in each regime, without data: not measured."
+        return "Lines of speed over the library's by size in each regime, without data: not measured."
     sentences = []
     for line in sorted(lines, key=lambda line: (not line.flips, -line.n)):
         each = [
-            f"{winner.rung} {format_number(winner.ratio)} {REGIMES[regime].label}"
+            f"{winner.name} {format_number(winner.ratio)} {REGIMES[regime]}"
             for regime, winner in line.winners.items()
             if winner
         ]
-        sentences.append(f"At {_where(line, lines).removeprefix('n = ')} the best are {listed(each)}.")
+        sentences.append(f"At {line.n}, {_where(line, lines)}, the best are {listed(each)}.")
     return finding(*sentences)

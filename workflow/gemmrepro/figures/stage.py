@@ -17,9 +17,10 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 
 from gemmrepro import experiments
-from gemmrepro.core.files import load_module, write_atomic, write_json
+from gemmrepro.core.files import load_module, read_json, write_atomic, write_json
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import paper_figures as names_of
@@ -30,12 +31,12 @@ from gemmrepro.figures.inputs import Inputs
 from gemmrepro.figures.style import NARROW, WIDE, Drawing, Page, set_style, slim
 from gemmrepro.judge import claims
 from gemmrepro.judge.ceilings import CEILING_FAMILY
-from gemmrepro.measure.rows import load, load_regimes
+from gemmrepro.measure.rows import Measurements, load, load_regimes
 from gemmrepro.paper.claims import read_verdicts
 
 Painter = Callable[[Inputs], Drawing]
 
-LADDER: Mapping[str, Painter] = {"ratio": ladder.ratio, "climb": ladder.climb}
+LADDER: Mapping[str, Painter] = {"ratio": ladder.ratio}
 """Figures of a family that has a baseline."""
 
 WHOLE: Mapping[str, Painter] = {name: getattr(paper, name) for name in names_of.WHOLE}
@@ -115,6 +116,15 @@ def svg_of(drawing: Drawing, page: Page = WIDE) -> str:
     return slim(buffer.getvalue(), drawing.title, drawing.alt)
 
 
+def picture_of(drawing: Drawing) -> bytes:
+    """A drawing as PNG, 1200 pixels wide, for what shows a link to the report."""
+    set_style(WIDE)
+    figure, buffer = drawing.paint(WIDE), io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=1200 / figure.get_figwidth(), facecolor="white", bbox_inches=None)
+    plt.close(figure)
+    return buffer.getvalue()
+
+
 def csv_of(drawing: Drawing) -> str:
     """The numbers that a drawing shows, as CSV with a line of headings."""
     columns = list(dict.fromkeys(key for row in drawing.table for key in row))
@@ -132,6 +142,8 @@ def write(inputs: Inputs, name: str, drawing: Drawing, out: Path) -> None:
     for page, ending in ((WIDE, "svg"), (NARROW, "narrow.svg")):
         write_atomic(out / f"{name}.{ending}", svg_of(drawing, page))
     write_atomic(out / f"{name}.csv", csv_of(drawing))
+    if f"{folder}/{name}" == names_of.PICTURE:
+        (out / f"{name}.png").write_bytes(picture_of(drawing))
     about: dict[str, Any] = {
         "figure": name,
         "family": folder,
@@ -173,6 +185,16 @@ def read(arguments: Namespace) -> Inputs:
     regimes = {name: load_regimes(arguments.regimes, name) for name in families}
     published = {claim.id: claim.value for claim in claims.load(tuple(families), judged=True)}
     return Inputs(measured, found, regimes, read_verdicts(verdicts), published)
+
+
+def own_step(options: Namespace) -> int:
+    """Draw the kernels of one's own beside their baselines."""
+    found = [read_json(path, "the result", "run the target 'own' again") for path in options.results]
+    measured = pd.DataFrame([row for each in found for row in each["rows"]])
+    about: dict[str, Any] = next((each["gpu"] for each in found if "gpu" in each), {})
+    drawn = Measurements("own", measured, pd.DataFrame(), {"source": "live", "gpu": about})
+    write(Inputs({"own": drawn}, family="own"), "ratio", paper.own(found), options.out)
+    return 0
 
 
 def main(options: Namespace) -> int:

@@ -39,14 +39,15 @@ class Colour:
 
 
 INK, GRID, PAPER = "#1b1f26", "#d5d9df", "#ffffff"
-PUBLISHED = "#6f7a80"
+PUBLISHED = "#69747a"
 
 SERIES = ("#1c6799", "#dc660c", "#28956a", "#da6daa", "#00214c", "#724d09", "#39249b", "#1695f8")
 """The palette of Okabe and Ito, its yellow and black replaced, moved until any two of it, `PUBLISHED` and `INK` are a
 CIEDE2000 difference of 12 apart to every eye: with all cones, without the green, and without the red; see `MARKERS`."""
 
-GOOD, FAIR, BAD = SERIES[2], SERIES[5], SERIES[1]
-"""What holds, what holds in part, and what does not."""
+GOOD, FAIR, BAD, NONE = "#116333", "#7a4a00", "#a01c1c", "#4a525e"
+"""What holds, holds in part, does not hold, and was not tested: the colours of the page's badges. They and INK and
+PUBLISHED alone are dark enough for text."""
 
 FIRST, LAST, TUNED, OTHER_TYPE = SERIES[0], SERIES[1], SERIES[2], SERIES[3]
 """A step; the last step of a ladder; the same source, tuned; the same source in another type."""
@@ -58,6 +59,10 @@ COLOURS = {
     GRID: Colour("grid", "#3a424e"),
     PAPER: Colour("paper", "#181c23"),
     PUBLISHED: Colour("published", "#81868e"),
+    GOOD: Colour("good", "#84d6a1"),
+    FAIR: Colour("mid", "#f0c272"),
+    BAD: Colour("bad", "#ff9d94"),
+    NONE: Colour("none", "#b4bcc8"),
     **{
         colour: Colour(f"series-{place}", dark)
         for place, (colour, dark) in enumerate(zip(SERIES, _DARK, strict=True), start=1)
@@ -90,7 +95,7 @@ DOTTED: Dash = (0, (1, 2))
 class Page:
     """A width in inches, and the size of its letters in points.
 
-    The narrow one is shown 300 pixels wide and more, where its letters are 10 pixels high.
+    The narrow one is shown 300 pixels wide and more, where its letters are 11 pixels high.
     """
 
     width: float
@@ -105,7 +110,7 @@ class Page:
         return narrow if self.narrow else wide
 
 
-WIDE, NARROW = Page(7.6, 9.5), Page(3.3, 8.0)
+WIDE, NARROW = Page(7.6, 9.5), Page(3.3, 8.8)
 
 
 @dataclass(frozen=True)
@@ -207,9 +212,9 @@ def plain(value: float, _position: int | None = None) -> str:
 
 
 def size(value: float, _position: int | None = None) -> str:
-    """A tick's label of a size: powers of two from 2^20 on as such."""
+    """A tick's label of a size: powers of two from 2^17 on as such."""
     power = round(math.log2(value)) if value > 0 else 0
-    return plain(value) if power < 20 or value != 2**power else f"2{raised(power)}"
+    return plain(value) if power < 17 or value != 2**power else f"2{raised(power)}"
 
 
 def written(x: float) -> str:

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gemmrepro.core.files import write_atomic
-from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
+from gemmrepro.core.names import OWN_PAGE, REPORT_FOLDERS, REPORT_PAGES
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 
@@ -33,11 +33,16 @@ _LINK = re.compile(r'(?P<before><(?:a|link|script|img|source)\b[^<>]*?) (?P<name
 _OUTSIDE = re.compile(r"[a-z][a-z0-9+.-]*:")
 
 
+RECORDINGS = "data/recordings.zip"
+"""The place of the archive of what was measured: rows, samples, counters and runs."""
+
+
 class Files:
     """The files that the pages link to, by their place in the bundle; those that end in ``.gz`` are compressed."""
 
     def __init__(self) -> None:
         self._sources: dict[str, Path | str] = {}
+        self._packed: dict[str, Path] = {}
 
     def add(self, source: Path | None, place: str) -> str | None:
         """The `place` of a file that is copied there when the bundle is written; None where there is no such file."""
@@ -51,8 +56,15 @@ class Files:
         self._sources[place] = text
         return place
 
+    def pack(self, source: Path, name: str) -> str | None:
+        """The place of the archive that holds a file under this name; None where there is no such file."""
+        if not source.is_file():
+            return None
+        self._packed[name] = source
+        return RECORDINGS
+
     def __contains__(self, place: str) -> bool:
-        return place in self._sources
+        return place in self._sources or (place == RECORDINGS and bool(self._packed))
 
     def write(self, folder: Path) -> None:
         """Write every file to its place in `folder`."""
@@ -65,6 +77,8 @@ class Files:
                 target.write_bytes(gzip.compress(source.read_bytes(), 6, mtime=0))
             else:
                 shutil.copyfile(source, target)
+        if self._packed:
+            archive(folder / RECORDINGS, self._packed)
 
 
 def resolved(pages: Mapping[str, str], files: Files) -> dict[str, str]:
@@ -110,6 +124,8 @@ def write(pages: Mapping[str, str], files: Files, out: Path) -> None:
     """Write the bundle into the folder `out`, whose REPORT_FOLDERS are replaced."""
     for name in REPORT_FOLDERS:
         shutil.rmtree(out / name, ignore_errors=True)
+        (out / name).mkdir(parents=True)
+    (out / OWN_PAGE).unlink(missing_ok=True)
     files.write(out)
     for place, text in pages.items():
         target = out / place
@@ -195,18 +211,24 @@ def members(report: Path) -> list[Path]:
     if not (report / "index.html").is_file():
         raise UserError(f"{report}/index.html is missing; make the report first.")
     inside = [path for name in REPORT_FOLDERS for path in (report / name).rglob("*") if path.is_file()]
-    return sorted([*(report / f"{name}.html" for name in REPORT_PAGES), *inside])
+    return sorted([*(report / f"{name}.html" for name in REPORT_PAGES), *report.glob(OWN_PAGE), *inside])
+
+
+def archive(out: Path, files: Mapping[str, Path]) -> None:
+    """Write a ZIP file of these files by their names in it."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as packed:
+        for name, path in files.items():
+            entry = zipfile.ZipInfo(name, DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            packed.writestr(entry, path.read_bytes())
 
 
 def pack(report: Path, out: Path) -> int:
     """Write the archive; returns the number of its files."""
     files = members(report)
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in files:
-            entry = zipfile.ZipInfo(f"report/{path.relative_to(report).as_posix()}", DATE)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, path.read_bytes())
+    archive(out, {f"report/{path.relative_to(report).as_posix()}": path for path in files})
     return len(files)
 
 

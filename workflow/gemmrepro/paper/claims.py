@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -22,19 +21,15 @@ from gemmrepro.judge.rules import (
     NOT_COMPARABLE,
     PARTLY,
     REPRODUCED,
-    VERDICTS,
+    UNDECIDED,
     WRONG,
-    difference,
 )
 from gemmrepro.paper.text import View, anchor, experiment_anchor, number
+from gemmrepro.registry import articles
 from gemmrepro.registry.articles import AUTHORS, OURS, SAME_IDEA, article, article_names, whose
 
 Place = Callable[[str, str], str | None]
 """The id of the row that a key of verdicts.json names, given the claim's family and the key."""
-
-
-def nowhere(family: str, key: str) -> None:
-    """The `Place` of a report without rows."""
 
 
 def published_view(row: Mapping[str, Any] | None) -> View | None:
@@ -123,17 +118,6 @@ class VerdictsView:
     counts: Mapping[str, Mapping[str, int]]
 
     @property
-    def articles(self) -> list[str]:
-        """The articles that the claims come from, in alphabetical order."""
-        return sorted({claim.article for claim in self.claims})
-
-    @property
-    def regimes(self) -> list[str]:
-        """The regimes that claims have values in, if any has one in more than its own."""
-        several = [claim for claim in self.claims if claim.beside]
-        return sorted({name for claim in several for name in (claim.regime, *(regime for regime, _ in claim.beside))})
-
-    @property
     def decided(self) -> int:
         """How many of the articles' statements were decided by measurement or by count."""
         return sum(self.counts[ARTICLE][verdict] for verdict in DECIDED)
@@ -154,7 +138,7 @@ class VerdictsView:
         return [View(name=name, rule=_CORRECTIONS[name], claims=claims) for name, claims in lists.items() if claims]
 
 
-def read_verdicts(path: Path, place: Place = nowhere) -> VerdictsView:
+def read_verdicts(path: Path, place: Place | None = None) -> VerdictsView:
     """Read verdicts.json; `place` finds the row behind a key. Raises UserError if it is missing or not JSON."""
     verdicts = read_json(path, "the verdicts", "make them with python -m gemmrepro verdicts")
     return VerdictsView(
@@ -165,7 +149,7 @@ def read_verdicts(path: Path, place: Place = nowhere) -> VerdictsView:
     )
 
 
-def claim_view(entry: Mapping[str, Any], place: Place = nowhere) -> ClaimView:
+def claim_view(entry: Mapping[str, Any], place: Place | None = None) -> ClaimView:
     """A claim from its entry in verdicts.json."""
     judged = [value for value in entry["measured"] if value.get("judged")]
     beside = entry["regime"]["beside"].items()
@@ -181,8 +165,8 @@ def claim_view(entry: Mapping[str, Any], place: Place = nowhere) -> ClaimView:
     return ClaimView(**{**entry, **own})
 
 
-def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], index: int, place: Place) -> MeasuredView:
-    rows = tuple((key, place(entry["family"], key)) for key in value["from"])
+def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], index: int, place: Place | None) -> MeasuredView:
+    rows = tuple((key, place(entry["family"], key) if place else None) for key in value["from"])
     link = next((row for _, row in rows if row), None) or _link(entry, value, index)
     return MeasuredView(value["value"], value["unit"], value["ci_low"], value["ci_high"], rows, link)
 
@@ -199,50 +183,52 @@ def _link(entry: Mapping[str, Any], value: Mapping[str, Any], place: int) -> str
     return kernel if in_the_binary else f"samples-{kernel}"
 
 
-def by_article(claims: Sequence[ClaimView]) -> dict[str, dict[str, int]]:
-    """How many statements of each article have each verdict, without build facts and the project's own findings."""
-    claims = [claim for claim in claims if claim.register == ARTICLE]
-    counted = Counter((claim.article, claim.verdict) for claim in claims)
-    articles = dict.fromkeys(claim.article for claim in claims)
-    return {article: {verdict: counted[article, verdict] for verdict in VERDICTS} for article in articles}
+def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]) -> list[View]:
+    """The claims that articles are known for and that one number judged, the article with most decided ones first.
 
+    `name` says what of it, `article` what pictures call the text. `published` and `measured` are multiples of what they
+    are compared with: of a rate that is judged by its share of the chip, of what that share makes expect here; `texts`
+    are both with their units. `judge` is the claim that the verdict is of: `claim` itself, or the one that covers it.
+    `mark` is a dagger where another program than the author's was judged.
 
-def disagreements(claims: Sequence[ClaimView], published: Mapping[str, tuple[float | None, str]]) -> list[View]:
-    """Each family's statement that is not reproduced and is furthest, as a factor, from `published` (by claim id).
-
-    What was measured `over` what was expected, and the `difference` in words; the largest factor comes first.
+    Args:
+        published: the value in print by claim id.
     """
-    furthest: dict[str, View] = {}
-    for claim in claims:
-        over = claim.over(published.get(claim.id))
-        if claim.register == ARTICLE and claim.verdict == "not reproduced" and over:
-            if claim.family not in furthest or distance(over) > distance(furthest[claim.family].over):
-                furthest[claim.family] = View(
-                    claim=claim, text=_amount(claim), over=over, difference=difference(over, 1.0)
+    known = {claim.id: claim for claim in claims}
+    stated = Counter(claim.article for claim in known.values() if claim.verdict in DECIDED)
+    found = []
+    for text in map(article, sorted(article_names(), key=lambda name: -stated[name])):
+        for name, words in text.headlines.items():
+            claim = known.get(name)
+            judge = claim and known.get(claim.covered_by or name)
+            if not claim or not judge or judge.verdict not in (*DECIDED, UNDECIDED, NOT_COMPARABLE):
+                continue
+            value, here = published.get(name), claim.judged[0] if len(claim.judged) == 1 else None
+            if here is None or not value:
+                continue
+            shares = claim.expected is not None
+            found.append(
+                View(
+                    article=text.short or text.name,
+                    name=words,
+                    claim=claim,
+                    judge=judge,
+                    mark=" †" if claim.program in (SAME_IDEA, OURS) else "",
+                    published=1.0 if shares else value,
+                    measured=here.value / claim.expected if shares else here.value,
+                    texts=(number(value), f"{here.text} {here.unit}" if shares else here.text),
                 )
-    return sorted(furthest.values(), key=lambda disagreement: -distance(disagreement.over))
-
-
-def distance(over: float) -> float:
-    """How far a quotient is from 1, as |log2|."""
-    return abs(math.log2(over))
-
-
-def _amount(claim: ClaimView) -> str:
-    """The measured value as the claim states its own: a ratio in per cent if the statement is."""
-    measured = claim.judged[0]
-    if measured.unit != "ratio":
-        return f"{number(measured.value)}{f' {measured.unit}' if measured.unit else ''}"
-    return f"{number(100 * measured.value)}%" if "%" in claim.statement else number(measured.value)
+            )
+    return found
 
 
 class Reference(View):
     """An article that is reproduced (articles/*/article.yaml), or a work that is cited (references.yaml).
 
     `number` is its place in the list of references, from 1; `articles` the names of the articles that are this text,
-    none if it is only cited; `english` a translation of its title; `date` a year, or a day (``2026-02-08``); `gpus`
-    those that its figures come from; `parts` the posts of a series, each with date, title and url. What is not known is
-    None, or empty.
+    none if it is only cited; `english` a translation of its title, `short` what pictures call it; `date` a year, or a
+    day (``2026-02-08``); `gpus` those that its figures come from; `parts` the posts of a series, each with date, title
+    and url. What is not known is None, or empty.
     """
 
     @property
@@ -256,7 +242,7 @@ class Reference(View):
 
 
 _UNKNOWN: Mapping[str, Any] = {
-    **dict.fromkeys(("english", "date", "url", "note")),
+    **dict.fromkeys(("english", "short", "date", "url", "note")),
     **dict.fromkeys(("articles", "authors", "gpus", "parts"), ()),
     "language": "English",
 }
@@ -285,48 +271,41 @@ def _texts() -> Iterator[dict[str, Any]]:
             continue
         parts = [text, *(each for each in every if each.source == text.name)]
         printed = {name: chip for part in parts for name, chip in part.hardware.items() if chip}
-        same = {
-            name: getattr(text, name) for name in ("title", "english", "authors", "date", "language", "url", "parts")
-        }
+        same = ("title", "english", "short", "authors", "date", "language", "url", "parts")
         yield {
             "id": text.name,
             "articles": [part.name for part in parts],
             "gpus": [name.removeprefix("NVIDIA ") for name in printed],
             "note": " ".join(filter(None, (text.note, text.read and f"Read {text.read}."))) or None,
-            **same,
+            **{name: getattr(text, name) for name in same},
         }
 
 
-@dataclass(frozen=True)
-class Mechanism:
-    """An entry of mechanisms.yaml: a cause that several claims share; `claims` are patterns of claim ids.
-
-    `capabilities` are the compute capabilities on which it is at work; empty for any.
-    """
-
-    id: str
-    title: str
-    text: str
-    claims: Sequence[str]
-    capabilities: Sequence[str] = field(default=())
-
-    def explains(self, claim: str) -> bool:
-        """Whether the claim with this id falls under it."""
-        return any(fnmatchcase(claim, pattern) for pattern in self.claims)
-
-
 @cache
-def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> tuple[Mechanism, ...]:
-    """Every mechanism. Raises UserError if the file is missing or wrong."""
+def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> list[dict[str, Any]]:
+    """The entries of mechanisms.yaml: causes that several claims share, each with patterns of their ids as `claims`.
+
+    Raises:
+        UserError: a file is wrong, or an article names a cause that is not there.
+    """
     entries = schemas.read_yaml(path, "mechanisms.schema.yaml")["mechanisms"]
-    return tuple(Mechanism(**entry) for entry in entries)
+    claims: dict[str, list[str]] = {entry["id"]: [] for entry in entries}
+    for name in articles.article_names():
+        for cause, patterns in articles.article(name).causes.items():
+            if cause not in claims:
+                where = schemas.place(articles.folder(name) / articles.ARTICLE, "causes", cause)
+                raise UserError(f"{where}: {path.name} has no cause '{cause}'; add it there, or name one that it has.")
+            claims[cause] += patterns
+    return [{**entry, "claims": claims[entry["id"]]} for entry in entries]
 
 
-def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capability: str = "") -> View:
+def explained(
+    claims: Iterable[ClaimView], causes: Iterable[Mapping[str, Any]], capability: str = ""
+) -> list[tuple[Mapping[str, Any], list[ClaimView]]]:
     """The articles' statements that do not hold, or only in part, and are not wrong on any GPU, by mechanism.
 
-    Only by those that are at work on a GPU of compute capability `capability`: `mechanisms` pairs each with the claims
-    that it explains, most first; the others are `unexplained`.
+    Of those that are at work on a GPU of compute capability `capability`, each with the claims that it explains, most
+    first.
     """
     claims = tuple(claims)
     wrong = {
@@ -342,9 +321,9 @@ def explained(claims: Iterable[ClaimView], causes: Sequence[Mechanism], capabili
         and claim.verdict in (NOT, NOT_COMPARABLE, PARTLY)
         and claim.id not in wrong
     ]
-    at_work = [cause for cause in causes if not cause.capabilities or capability in cause.capabilities]
-    pairs = [(cause, [claim for claim in differing if cause.explains(claim.id)]) for cause in at_work]
-    return View(
-        mechanisms=sorted((pair for pair in pairs if pair[1]), key=lambda pair: -len(pair[1])),
-        unexplained=[claim for claim in differing if not any(cause.explains(claim.id) for cause in at_work)],
-    )
+    at_work = [cause for cause in causes if capability in cause.get("capabilities", [capability])]
+    pairs = [
+        (cause, [claim for claim in differing if any(fnmatchcase(claim.id, each) for each in cause["claims"])])
+        for cause in at_work
+    ]
+    return sorted((pair for pair in pairs if pair[1]), key=lambda pair: -len(pair[1]))

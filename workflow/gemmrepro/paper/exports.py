@@ -8,17 +8,18 @@ field, EVIDENCE what a reader is shown at a click on a number. The authors, the 
 from __future__ import annotations
 
 import csv
+import html
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import SNAKEMAKE
+from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.published import as_csv
 from gemmrepro.judge.rules import VERDICTS
@@ -26,7 +27,6 @@ from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.measure.regimes import SAMPLES
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import ClaimView, VerdictsView
-from gemmrepro.paper.inputs import FigureView
 from gemmrepro.paper.text import NONE, View, anchor
 
 EVIDENCE, SEARCH = "data/evidence.js", "assets/search.js"
@@ -35,18 +35,25 @@ EVIDENCE, SEARCH = "data/evidence.js", "assets/search.js"
 LONGEST = 60
 """Characters of a claim's statement that the search index keeps."""
 
+_SEARCHED = re.compile(r"(?!claims|gpus|reproduce)[a-z]+\.html|families/[a-z]+\.html")
+"""The pages whose sections the search finds: not lists of claims and commands, nor kernels, baselines and all rows."""
+
+_UNREAD = re.compile(r"<(svg|script|style|pre|footer|nav)\b.*?</\1>|<details>.*?</details>", re.DOTALL)
+
+_WORD = re.compile(r"[\w.%-]*\w%?")
+
 _TERM = re.compile(r'<dt[^>]* id="(term-[^"]+)"[^>]*>(.*?)</dt>', re.DOTALL)
 
 CLAIM_COLUMNS = [field["name"] for field in schemas.load("claims-table.yaml")["fields"]]
 """The columns of claims.csv."""
 
 
-def add_exports(files: Files, verdicts: VerdictsView, published: Mapping[str, float | None], cited: Citation) -> None:
+def add_exports(files: Files, verdicts: VerdictsView, published: Mapping[str, float | None], bibtex: str) -> None:
     """Add the files for programs; `published` holds the value in print by claim id."""
     files.text(claims_csv(verdicts, published), "data/claims.csv")
     files.text(json.dumps(claims_schema(), indent=2) + "\n", "data/claims.schema.json")
     files.text(json.dumps(schemas.load("verdicts.schema.yaml"), indent=2) + "\n", "data/verdicts.schema.json")
-    files.text(cited.bibtex, "data/citation.bib")
+    files.text(bibtex, "data/citation.bib")
     files.text(as_csv(), "data/published.csv")
 
 
@@ -80,40 +87,21 @@ def claims_schema() -> dict[str, object]:
     return schema
 
 
-@dataclass(frozen=True)
-class Citation:
-    """What identifies this report: its title, and what CITATION.cff says; `date` (ISO) is that of its measurements."""
+def citation(title: str, date: str | None) -> View:
+    """The `title` of a report and its entry ``@software`` as `bibtex`; names and titles keep their capitals.
 
-    title: str
-    authors: tuple[str, ...]
-    version: str
-    license: str
-    date: str | None
-
-    @cached_property
-    def bibtex(self) -> str:
-        """An entry ``@software``; names and titles keep their capitals."""
-        fields = {
-            "author": " and ".join(f"{{{_escaped(author)}}}" for author in self.authors),
-            "title": f"{{{_escaped(self.title)}}}",
-            "year": self.date[:4] if self.date else None,
-            "version": self.version,
-            "note": f"{self.license} license",
-        }
-        lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
-        return "\n".join(["@software{gemmrepro,", *lines, "}", ""])
-
-
-def citation(title: str, date: str | None) -> Citation:
-    """The citation of a report with this title; `date` is an ISO date. Raises UserError if CITATION.cff is wrong."""
+    `date` (ISO) is that of its measurements. Raises UserError if CITATION.cff is wrong.
+    """
     told = schemas.read_yaml(paths.ROOT / "CITATION.cff", "citation.schema.yaml")
-    return Citation(
-        title=title,
-        authors=tuple(author["name"] for author in told["authors"]),
-        version=told["version"],
-        license=told["license"],
-        date=date[:10] if date else None,
-    )
+    fields = {
+        "author": " and ".join(f"{{{_escaped(author['name'])}}}" for author in told["authors"]),
+        "title": f"{{{_escaped(title)}}}",
+        "year": date[:4] if date else None,
+        "version": told["version"],
+        "note": f"{told['license']} license",
+    }
+    lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
+    return View(title=title, bibtex="\n".join(["@software{gemmrepro,", *lines, "}", ""]))
 
 
 def _escaped(text: str) -> str:
@@ -121,17 +109,45 @@ def _escaped(text: str) -> str:
     return re.sub(r"([&%$#_{}])", r"\\\1", text)
 
 
-def search_script(claims: Sequence[ClaimView], families: Sequence[View], paper: str) -> str:
-    """``gemmreproSearch({claims: …, kernels: …, terms: …})``, each a list of id and words.
+def search_script(claims: Sequence[ClaimView], families: Sequence[View], pages: Mapping[str, str]) -> str:
+    """``gemmreproSearch({verdicts, claims, kernels, terms, sections})``, each a list but for the verdicts' names.
 
-    The terms are those that `paper` defines: ``<dt id="term-…">``.
+    A claim is its id, words, the place of its verdict, and the numbers in print and measured. Terms and sections are
+    those of the `pages` by their places: ``<dt id="term-…">``, and what has a heading, with the words below it.
     """
+    verdicts = list(VERDICTS)
+    chosen = {place: text for place, text in pages.items() if _SEARCHED.match(place)}
     return _script(
         "gemmreproSearch",
-        claims=[[claim.id, _cut(claim.statement)] for claim in claims],
+        verdicts=verdicts,
+        claims=[[claim.id, _cut(claim.statement), verdicts.index(claim.verdict), _numbers(claim)] for claim in claims],
         kernels=[[kernel.id, kernel.heading] for family in families for kernel in family.kernels],
-        terms=[[ident, re.sub(r"<[^>]+>", "", term)] for ident, term in _TERM.findall(paper)],
+        terms=[[f"{at}#{ident}", _plain(term)] for at, text in chosen.items() for ident, term in _TERM.findall(text)],
+        sections=[section for place, text in chosen.items() for section in _sections(place, text)],
     )
+
+
+def _numbers(claim: ClaimView) -> str:
+    published = [row.text.split()[0] for row in claim.published if row.text[:1].isdigit()]
+    return " ".join(dict.fromkeys([*published, *(value.text for value in claim.judged)]))
+
+
+def _sections(place: str, page: str) -> Iterator[list[str]]:
+    """Place, heading and other words, each once, of every part of a page that begins with a heading."""
+    parts = re.split(r"(?=<h[1-4]\b)", _UNREAD.sub(" ", page))
+    ident = ""
+    for before, part in pairwise(parts):
+        own = re.match(r'<h\d[^>]* id="([^"]+)"', part)
+        around = re.findall(r'<section\b[^>]* id="([^"]+)"', before)
+        ident = own[1] if own else around[-1] if around else ident
+        heading, _, below = part.partition("</h")
+        words = dict.fromkeys(_WORD.findall(_plain(below).lower().replace(" %", "%")))
+        title = _plain(heading).strip()
+        yield [f"{place}#{ident}" if ident else place, title, " ".join(each for each in words if len(each) > 2)]
+
+
+def _plain(markup: str) -> str:
+    return html.unescape(re.sub(r"<[^>]+>", " ", markup))
 
 
 def _script(function: str, **told: Any) -> str:
@@ -146,15 +162,13 @@ def _cut(text: str) -> str:
 def evidence_script(
     families: Sequence[View],
     baselines: Mapping[str, Sequence[View]],
-    findings: Mapping[str, FigureView],
-    metrics: Mapping[str, str],
+    findings: Mapping[str, View],
+    claims: Sequence[ClaimView],
+    declared: Mapping[str, Claim],
 ) -> str:
     """``gemmreproEvidence({kernels, rows, experiments, figures, claims, rules})``.
 
     A kernel is its title, source, listings, command, page and samples; the pages' script unpacks the others.
-
-    Args:
-        metrics: the metric of each claim by its id on the page.
     """
     kernels: dict[str, Any] = {}
     rows: dict[str, Any] = {}
@@ -163,13 +177,16 @@ def evidence_script(
     samples = {family.name: family.links.get("samples.parquet", "") for family in families}
     for family in families:
         for kernel in family.kernels:
-            command = _measure(family.name) if kernel.declared.timing.timed else _gate(kernel.id)
+            gate = f"{SNAKEMAKE} --force results/gates/{kernel.id}.json"
+            command = _measure(family.name) if kernel.declared.timing.timed else gate
             kernels[kernel.anchor] = _kernel(kernel, command, samples[family.name])
             rows |= _rows(kernel.anchor, kernel.rows)
             if kernel.alone:
                 key, held = f"{kernel.anchor}-alone", family.alone_links.get(SAMPLES, "")
                 kernels[key] = _kernel(kernel, _measure(family.name, "regimes"), held)
-                rows |= {each.row.anchor: _row(key, each.row, each.regime, each.blocks) for each in kernel.alone}
+                rows |= {
+                    each.row.anchor: _row(key, each.row, each.regime, each.blocks, each.joules) for each in kernel.alone
+                }
         page = f"families/{family.name}.html"
         experiments |= {each.anchor: _experiment(each, page) for each in family.experiments}
     for baseline, parts in baselines.items():
@@ -184,17 +201,20 @@ def evidence_script(
         rows=rows,
         experiments=experiments,
         figures={each.anchor: [each.title, each.command, each.csv or "", list(each.rows)] for each in figures},
-        claims=dict(metrics),
+        claims={claim.anchor: _judged(claim, declared[claim.id]) for claim in claims},
         rules={word: metric.rule.replace("`", "") for word, metric in METRICS.items()},
     )
 
 
+def _judged(claim: ClaimView, declared: Claim) -> list[Any]:
+    """A claim's metric, statement, verdict, published value, and the ids of the rows that it was judged on."""
+    one = claim.published[0].text if len(claim.published) == 1 else declared.figure if declared.of_two else ""
+    rows = dict.fromkeys(place for value in claim.judged for _, place in value.rows if place)
+    return [declared.metric, claim.statement, claim.verdict, one, list(rows)]
+
+
 def _measure(family: str, stage: str = "measure") -> str:
     return f"{SNAKEMAKE} --config measure=live --force results/{stage}/{family}/summary.csv"
-
-
-def _gate(kernel: str) -> str:
-    return f"{SNAKEMAKE} --force results/gates/{kernel}.json"
 
 
 def _kernel(kernel: View, command: str, samples: str) -> list[Any]:
@@ -218,10 +238,13 @@ def _rows(kernel: str, rows: Iterable[View]) -> dict[str, list[Any]]:
     }
 
 
-def _row(kernel: str, row: View, use: str, parts: str) -> list[Any]:
-    """A row; `use` is the state of the cache or the regime, `parts` the rounds or blocks of its samples."""
+def _row(kernel: str, row: View, use: str, parts: str, joules: str = NONE) -> list[Any]:
+    """A row; `use` is the state of the cache or the regime, `parts` the rounds or blocks of its samples.
+
+    Its errors are relative and an element's largest; `joules` are those of a launch.
+    """
     return [
         *(kernel, f"{row.dtype} {row.size}, {use}, {row.toolkit}", row.time, row.time_interval),
         *(row.rate, row.rate_unit, row.tflops_interval, row.ratio, row.ratio_interval, row.samples),
-        *(parts, row.clock, row.power, int(row.stale), use),
+        *(parts, row.clock, row.power, int(row.stale), use, row.norm_error, row.error, joules),
     ]

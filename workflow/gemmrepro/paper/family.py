@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from markupsafe import Markup
 
 from gemmrepro import registry
 from gemmrepro.core import names
 from gemmrepro.core.names import LIBRARY, SIZE, SNAKEMAKE
 from gemmrepro.core.text import listed
-from gemmrepro.experiments import Column, path_of
+from gemmrepro.experiments import path_of
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.claim import ARTICLE
 from gemmrepro.judge.published import published_rows
@@ -34,6 +38,7 @@ from gemmrepro.paper.text import (
     experiment_command,
     experiment_row_anchor,
     number,
+    row_anchor,
     row_view,
     samples_by_row,
     times_of,
@@ -53,11 +58,6 @@ def published_of(kernel: registry.Kernel, published: Iterable[Mapping[str, Any]]
     return {row["metric"]: row for row in own or rows}
 
 
-def _in_print(family: registry.Family) -> list[dict[str, Any]]:
-    """What the family's article prints at SIZE."""
-    return [row for row in published_rows() if family.article and row["article"] == family.article and row["n"] == SIZE]
-
-
 def table_view(
     family: registry.Family, measured: Measurements, accuracies: Accuracies, ceilings: Mapping[str, float]
 ) -> View:
@@ -65,7 +65,8 @@ def table_view(
 
     Each level has its figures in print, a cell for each toolkit and cache state, and its error if it emulates FP64.
     Baselines have their throughput as it was timed beside the levels, from the lowest to the highest: a clock that
-    moves during the sweep moves both, so one value beside all levels would mislead.
+    moves during the sweep moves both, so one value beside all levels would mislead. `ran` is the GPU kernel that a
+    baseline launched, according to the profiler.
     """
     compared = ladders.compared(family.name)
     cubic = cubes(measured.summary)
@@ -74,7 +75,9 @@ def table_view(
     rows = select(cubic if compared else measured.summary, n=size)
     caches = tuple(cache for cache in CACHES if (rows["cache"] == cache).any())
     toolkits = tuple(toolkit for toolkit in names.TOOLKITS if (rows["toolkit"] == toolkit).any())
-    in_print = _in_print(family)
+    in_print = [
+        row for row in published_rows() if family.article and row["article"] == family.article and row["n"] == SIZE
+    ]
 
     def level(kernel: registry.Kernel) -> View:
         printed, dtype = published_of(kernel, in_print), kernel.compute.dtype_in
@@ -99,12 +102,12 @@ def table_view(
             id=name,
             dtype=dtype,
             cells=[*map(_range, zip(*beside, strict=True))],
-            ran=_ran(measured, name, dtype, size),
+            ran=launched.get(f"{name} {size}" if dtype == "fp32" else f"{name} {dtype} {size}"),
             error=accuracies(name, size) if dtype == TYPE else None,
         )
 
+    launched = measured.run.get("baseline_kernels") or {}
     levels = [*map(level, compared)]
-    published = [row for level in levels for row in (level.published_rate, level.published_ratio) if row]
     return View(
         types=tuple(dtypes(family.name)),
         size=size,
@@ -113,10 +116,6 @@ def table_view(
         toolkits=toolkits,
         levels=levels,
         baselines=[baseline(*key) for key in dict.fromkeys((each.baseline, each.dtype) for each in levels) if key[0]],
-        emulates=any(level.error for level in levels),
-        published=bool(published),
-        hardware=sorted({row.hardware for row in published}),
-        published_unit=" or ".join(sorted({level.published_rate.unit for level in levels if level.published_rate})),
     )
 
 
@@ -127,12 +126,6 @@ def _range(cells: Iterable[View | None]) -> str:
         return NONE
     low, high = number(min(rates)), number(max(rates))
     return low if low == high else f"{low} to {high}"
-
-
-def _ran(measured: Measurements, baseline: str, dtype: str, size: int) -> str | None:
-    """The GPU kernel that a baseline launched, according to the profiler."""
-    key = f"{baseline} {size}" if dtype == "fp32" else f"{baseline} {dtype} {size}"
-    return (measured.run.get("baseline_kernels") or {}).get(key)
 
 
 NAMED = 4
@@ -159,7 +152,7 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> View:
                 kernel=row["kernel"],
                 known=row["kernel"] in known,
                 stale=row["status"] == "stale",
-                cells=[_cell(row, column) for column in experiment.columns],
+                cells=[None if pd.isna(row[column.name]) else row[column.name] for column in experiment.columns],
             )
             for place, row in shown.iterrows()
         ],
@@ -175,21 +168,11 @@ def _skipped(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]
     kernels: dict[tuple[str, str], dict[str, None]] = {}
     for entry in entries:
         kernels.setdefault((entry["toolkit"], entry["reason"]), {})[entry["kernel"]] = None
-    return [(_some([*names]), toolkit, reason) for (toolkit, reason), names in kernels.items()]
-
-
-def _some(names: Sequence[str]) -> str:
-    """``a, b and c``; ``a, b, c, d and 3 more``."""
-    return listed(names if len(names) <= NAMED else [*names[:NAMED], f"{len(names) - NAMED} more"])
-
-
-def _cell(row: Mapping[str, Any], column: Column) -> str:
-    value = row[column.name]
-    if pd.isna(value):
-        return NONE
-    if column.kind == "text":
-        return str(value)
-    return str(int(value)) if column.kind == "integer" else number(value)
+    found = []
+    for (toolkit, reason), of in kernels.items():
+        named = [*of] if len(of) <= NAMED else [*[*of][:NAMED], f"{len(of) - NAMED} more"]
+        found.append((listed(named), toolkit, reason))
+    return found
 
 
 def family_view(name: str, inputs: Inputs) -> View:
@@ -211,6 +194,11 @@ def family_view(name: str, inputs: Inputs) -> View:
     timed = any(kernel.timing.timed for kernel in kernels)
     has_regimes = name in inputs.regimes and not inputs.regimes[name].summary.empty
     experiments = inputs.experiments.get(name, {}).values()
+    views = [kernel_view(kernel, inputs, samples) for kernel in kernels]
+    by_place = {row.anchor: (kernel.name, row) for kernel in views for row in kernel.rows}
+    ordered = measured.summary.sort_values(["m", "n", "k", "dtype", "cache", "toolkit"], kind="stable")
+    table = table_view(family, measured, Accuracies.of(inputs.experiments), inputs.ceilings)
+    text = findings.render(name, inputs.rows.by_id)
     return View(
         name=name,
         anchor=anchor(name),
@@ -225,13 +213,14 @@ def family_view(name: str, inputs: Inputs) -> View:
         counts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict != COVERED},
         figures=inputs.figures.get(name, ()),
         experiments=[experiment_view(name, results, inputs) for results in experiments],
-        findings=findings.render(name, inputs.rows.by_id),
-        table=table_view(family, measured, Accuracies.of(inputs.experiments), inputs.ceilings),
+        findings=text and replace(text, text=named(text.text, kernels)),
+        table=table,
+        story=story(views, table),
         rows=len(measured.summary),
-        own_rows=_own_rows(name, inputs),
+        own_rows=[by_place[place] for place in map(row_anchor, ordered.to_dict("records")) if place in by_place],
         stale=int((measured.summary["status"] == "stale").sum()),
         has_counters=len(measured.counters) > 0,
-        kernels=[kernel_view(kernel, inputs, samples) for kernel in kernels],
+        kernels=views,
         links=_links(inputs, inputs.measure_dir, ("summary.csv", "samples.parquet", "counters.csv", "run.json"), name),
         alone_links=_links(inputs, inputs.regimes_dir or Path(), REGIME_FILES if has_regimes else (), name, "regimes/"),
         runnable=runnable([name], inputs.measured.values()),
@@ -243,19 +232,74 @@ def family_view(name: str, inputs: Inputs) -> View:
     )
 
 
+OPENINGS, LONG = 600, 26
+"""Words of predictions that a family's page shows; of each rung whole sentences, at least one."""
+
+
+def story(kernels: Sequence[View], table: View) -> list[View]:
+    """The first kernel of each source that has an idea, with the `opening` of its prediction and its `level` measured.
+
+    What it says as the one before it does is empty. `level` is its current row at the table's size, or None.
+    """
+    cells = {level.anchor: [cell for cell in level.cells if cell] for level in table.levels}
+    told = [kernel for kernel in kernels if kernel.declared.story.idea and not kernel.source.first]
+    earlier = ("", "")
+    for kernel in told:
+        said = kernel.declared.story.idea, opening(kernel.expected or "", OPENINGS // len(told))
+        kernel.idea, kernel.opening = (
+            "" if text == before else text for text, before in zip(said, earlier, strict=True)
+        )
+        earlier, kernel.level = said, next(iter(cells.get(kernel.anchor, ())), None)
+    return told
+
+
+def opening(text: str, most: int) -> str:
+    """The first sentences of a text, as many as `most` words hold, and at least the first LONG words of one."""
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z0-9])", text)
+    words = sentences[0].split()
+    if len(words) > LONG:
+        return f"{' '.join(words[:LONG])}…"
+    kept = sentences[:1]
+    for sentence in sentences[1:]:
+        if len(" ".join([*kept, sentence]).split()) > most:
+            break
+        kept.append(sentence)
+    return " ".join(kept)
+
+
+def named(text: Markup, kernels: Iterable[registry.Kernel]) -> Markup:
+    """A family's text, in whose sections a rung's first mention has its name, and each other shows it when pointed at.
+
+    Rungs that are called by numbers alone cannot be told from numbers.
+    """
+    names: dict[str, str] = {}
+    for kernel in kernels:
+        if re.match(r"[A-Z]+\d", kernel.rung):
+            names.setdefault(kernel.rung, kernel.name)
+    if not names:
+        return text
+    any_of = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    rung = re.compile(rf"(?<![\w.#-])({any_of})(?![\w-]|\.\d)")
+
+    def section(part: str) -> str:
+        known: set[str] = set()
+
+        def mention(match: re.Match[str]) -> str:
+            found, name = match[1], escape(names[match[1]])
+            said = found in known or match.string[match.end() :].lstrip(" (").startswith(names[found])
+            known.add(found)
+            return f'<abbr title="{found} {name}">{found}</abbr>' if said else f"{found} ({name})"
+
+        pieces = re.split(r"(<[^>]+>)", part)  # every second one is a tag
+        return "".join(rung.sub(mention, piece) if place % 2 == 0 else piece for place, piece in enumerate(pieces))
+
+    return Markup("".join(map(section, re.split(r"(?=<h3)", str(text)))))
+
+
 def _links(inputs: Inputs, folder: Path, files: Sequence[str], family: str, within: str = "") -> dict[str, str]:
-    """The places in the report of those of a family's `files` in `folder` that are there, by their names."""
-    added = {file: inputs.files.add(folder / family / file, f"data/{family}/{within}{file}") for file in files}
+    """The place in the report of the archive that has a family's `files` in `folder`, by the names of those there."""
+    added = {file: inputs.files.pack(folder / family / file, f"{family}/{within}{file}") for file in files}
     return {file: place for file, place in added.items() if place}
-
-
-def _own_rows(family: str, inputs: Inputs) -> list[tuple[str, View]]:
-    """The rows of the family's kernels, each with its level's name."""
-    kernels = {kernel.id: kernel for kernel in registry.kernels(family)}
-    rows = inputs.measured[family].summary
-    rows = rows[rows["kernel"].isin(kernels)]
-    rows = rows.sort_values(["m", "n", "k", "dtype", "cache", "toolkit"], kind="stable")
-    return [(level_name(kernels[row["kernel"]]), row_view(row, ceilings=inputs.ceilings)) for _, row in rows.iterrows()]
 
 
 def baseline_pages(inputs: Inputs) -> dict[str, list[View]]:

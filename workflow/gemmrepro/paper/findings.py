@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from html import escape
@@ -51,6 +51,8 @@ _NUMBER = re.compile(r"\{([^{}]+)\}")
 
 _ABSTRACT = re.compile(r"\A((?:>[^\n]*\n)+)")
 _TABLE = re.compile(r"<p>Table: (.*?)</p>\s*<table>(.*?)</table>", re.DOTALL)
+
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 Rows = Mapping[str, Mapping[str, Any]]
 """The rows that the report shows, by their ids."""
@@ -100,25 +102,38 @@ def render(family: str, shown: Rows) -> Findings | None:
     path = paths.KERNELS_DIR / family / FILE
     if not path.is_file():
         return None
-    source, numbers = path.read_text(), []
+    try:
+        text, marked = _marked(path.read_text(), family, shown)
+    except UserError as error:
+        raise UserError(f"kernels/{family}/{FILE}, {error}") from None
+    quote = _ABSTRACT.match(text)
+    said = " ".join(line.lstrip("> ") for line in quote[1].splitlines()) if quote else ""
+    body = _MARKDOWN.render(text[quote.end() :] if quote else text)
+    return Findings(marked(_TABLE.sub(_table, body)), marked(_MARKDOWN.renderInline(said)))
+
+
+def told(text: str, family: str, shown: Rows) -> Markup:
+    """A sentence or two in Markdown about a family's recording, with its numbers. Raises UserError as `render` does."""
+    with_marks, marked = _marked(text, family, shown)
+    return marked(_MARKDOWN.renderInline(with_marks))
+
+
+def _marked(source: str, family: str, shown: Rows) -> tuple[str, Callable[[str], Markup]]:
+    """The text with a mark for each number, and what puts the numbers in the place of the marks."""
+    numbers: list[str] = []
 
     def mark(match: re.Match[str]) -> str:
         try:
             numbers.append(number(match[1], family, shown).html(match[1]))
         except UserError as error:
             line = source.count("\n", 0, match.start()) + 1
-            raise UserError(f"kernels/{family}/{FILE}, line {line}: {match[0]}: {error}") from None
+            raise UserError(f"line {line}: {match[0]}: {error}") from None
         return f"\ue000{len(numbers) - 1}\ue000"
 
     def marked(text: str) -> Markup:
         return Markup(re.sub("\ue000(\\d+)\ue000", lambda match: numbers[int(match[1])], text))
 
-    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
-    text = _NUMBER.sub(mark, source)
-    quote = _ABSTRACT.match(text)
-    said = " ".join(line.lstrip("> ") for line in quote[1].splitlines()) if quote else ""
-    body = markdown.render(text[quote.end() :] if quote else text)
-    return Findings(marked(_TABLE.sub(_table, body)), marked(markdown.renderInline(said)))
+    return _NUMBER.sub(mark, source), marked
 
 
 def _table(match: re.Match[str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -188,14 +188,3 @@ def _outcomes(said: Mapping[str, Any]) -> tuple[str, str]:
     if missing := [tool for tool in TOOLS if tool not in said]:
         parts.append(f"{', '.join(missing)}: not run")
     return "; ".join(parts), "\n".join(line for lines in found.values() for line in lines)
-
-
-def gate_tally(families: Iterable[Any]) -> dict[str, int]:
-    """How many kernels some families have, and how many of them pass either gate, or fail one."""
-    gates = [kernel.gate for family in families for kernel in family.kernels]
-    return {
-        "kernels": len(gates),
-        "static": sum(gate.static_passed for gate in gates),
-        "numeric": sum(gate.numeric_passed for gate in gates),
-        "failed": sum(gate.status == "failed" for gate in gates),
-    }

@@ -17,11 +17,13 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.names import TOOLKITS
 from gemmrepro.core.text import listed
+from gemmrepro.experiments import results
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
 from gemmrepro.judge.ways import ON_ANY_GPU
 from gemmrepro.measure.regimes import BURST, SUSTAINED
-from gemmrepro.measure.rows import Measurements, Regimes, capability_of, cubes, is_current, load
+from gemmrepro.measure.rows import Measurements, Regimes, capability_of, cubes, is_current, load, load_regimes
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
+from gemmrepro.paper.regimes import Accuracies, Entry, RegimeLine, regime_lines
 from gemmrepro.paper.text import View
 from gemmrepro.recordings.limits import bounds
 from gemmrepro.registry import chips
@@ -41,28 +43,12 @@ def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, 
     shown = [family.run for family in measured.values()] if run is not None else []
     run = run or {}
     return View(
-        facts=_facts(run.get("gpu") or {}),
+        gpu=run.get("gpu") or {},
         libraries=sorted((run.get("libraries") or {}).items()),
         toolkits=sorted({pair for each in shown for pair in (each.get("toolkits") or {}).items()}),
         date=run.get("date"),
         interval=(run.get("config") or configured).get("interval"),
     )
-
-
-def _facts(gpu: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The known facts of the GPU, as (name, text)."""
-    facts = (
-        ("GPU", gpu.get("name"), "{}", 1),
-        ("Compute capability", gpu.get("compute_capability"), "{}", 1),
-        ("SMs", gpu.get("sm_count"), "{}", 1),
-        ("L2 cache", gpu.get("l2_bytes"), "{:.0f} MiB", 1 << 20),
-        ("Usable memory", gpu.get("memory_bytes"), "{:.0f} GiB", 1 << 30),
-        ("Driver", gpu.get("driver"), "{}", 1),
-        ("Highest SM clock", gpu.get("clock_max_mhz"), "{} MHz", 1),
-        ("Memory clock", gpu.get("memory_clock_mhz"), "{} MHz", 1),
-        ("Power cap", gpu.get("power_cap_w"), "{:g} W", 1),
-    )
-    return [(name, text.format(value if unit == 1 else value / unit)) for name, value, text, unit in facts if value]
 
 
 def runnable(families: Iterable[str], measured: Iterable[Measurements]) -> View:
@@ -97,16 +83,41 @@ def highest(measured: Mapping[str, Measurements]) -> dict[str, float]:
     return rates
 
 
-VERDICTS = "verdicts.json"
-
-
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU: its name, what was measured on it by family, and how the claims were judged there."""
+    """One GPU: its name, what was measured on it by family, how the claims were judged there, and what competes.
+
+    `folder` names its pages in the report; '' for the GPU that the report is about.
+    """
 
     name: str
     measured: Mapping[str, Measurements]
     verdicts: VerdictsView
+    lines: Sequence[RegimeLine] = ()
+    folder: str = ""
+
+    @property
+    def boards(self) -> list[View]:
+        """The kernels that were measured sustained, by type and size, fastest first, and the libraries beside them.
+
+        Of `entries` and `libraries` each pairs the entry with its line, a library's with one that was timed beside it.
+        """
+        by_size: dict[tuple[int, int], list[tuple[Entry, RegimeLine]]] = {}
+        types = list(dict.fromkeys([*BOARDS, *(line.dtype for line in self.lines)]))
+        for line in self.lines:
+            for entry in line.entries[SUSTAINED]:
+                by_size.setdefault((types.index(line.dtype), line.n), []).append((entry, line))
+        boards = []
+        for (place, n), found in sorted(by_size.items()):
+            ranked = sorted(found, key=lambda pair: -pair[0].ratio)
+            known = sorted(ranked, key=lambda pair: pair[0].library_joules is None)
+            libraries = {line.baseline: (entry, line) for entry, line in reversed(known)}
+            boards.append(View(dtype=types[place], n=n, entries=ranked, libraries=list(libraries.values())))
+        return boards
+
+
+BOARDS = ("fp32", "bf16", "fp16", "fp8_e4m3", "fp64")
+"""The types of the leaderboard, in its order; others follow."""
 
 
 def side_by_side(own: Gpu, others: Sequence[Gpu], regimes: Mapping[str, Regimes]) -> View:
@@ -134,9 +145,12 @@ def read_others(folders: Sequence[Path], families: Sequence[str]) -> list[Gpu]:
     """The other GPUs, each from its folder. Raises UserError if one is corrupt."""
     gpus = []
     for folder in folders:
-        verdicts = read_verdicts(folder / VERDICTS)
+        verdicts = read_verdicts(folder / "verdicts.json")
         measured = {name: load(folder / "measure", name) for name in families}
-        gpus.append(Gpu(verdicts.gpu or folder.name, measured, verdicts))
+        regimes = {name: load_regimes(folder / "regimes", name) for name in families}
+        accuracies = Accuracies.of({name: results.load(folder / "experiments", name) for name in families})
+        lines = regime_lines(measured, regimes, accuracies)
+        gpus.append(Gpu(verdicts.gpu or folder.name, measured, verdicts, lines, folder.name))
     return gpus
 
 

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ElementTree
 import zlib
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import read_verdicts
 from gemmrepro.paper.gates import load_sanitizers
 from gemmrepro.paper.gpus import highest, read_others
-from gemmrepro.paper.text import anchor, counter_anchor, experiment_row_anchor, row_anchor
+from gemmrepro.paper.text import View, anchor, counter_anchor, experiment_row_anchor, row_anchor
 
 TEMPLATES = ROOT / "reports" / "template"
 
@@ -47,73 +47,41 @@ _DRAWN = frozenset("svg title desc style defs g path clipPath rect pattern use t
 _RULE = re.compile(r"^(svg|\.\w+)(?=\{)", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class FigureView:
-    """A figure; one that was not drawn has no `svg`.
+def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
+    """A figure, whose SVG and CSV go to `files`; one that was not drawn has no `svg`.
 
-    Attributes:
-        title: the finding, where one follows from the data.
-        svg: for wide screens, and for all where there is no `narrow`.
-        narrow: the same for containers of fewer than 480 pixels; show one of the two by the container's width.
-        link, csv: the files with its SVG and with its numbers, by their places in the report.
-        table: the numbers drawn, by `columns`.
-        number: its place among the figures of the report; 0 before they are counted.
-        keys, rows: the rows that it draws, by their keys and by their ids on the pages.
-        links: for each line of `table` the ids of the rows that hold its numbers, by column.
+    `title` is the finding, where one follows from the data; `svg` is for wide screens, and for all where there is no
+    `narrow`, which is for containers of fewer than 480 pixels. `link` and `csv` are the places of the files with its
+    SVG and its numbers, `table` the numbers drawn, by `columns`, and `number` its place among the figures of the
+    report, 0 before they are counted. Of the rows that it draws `keys` holds the keys, `rows` the ids on the pages;
+    `links` has for each line of `table` the ids of the rows that hold its numbers, by column.
     """
-
-    name: str
-    anchor: str
-    title: str
-    caption: str
-    command: str
-    svg: Markup | None = None
-    narrow: Markup | None = None
-    link: str | None = None
-    csv: str | None = None
-    columns: Sequence[str] = ()
-    table: Sequence[Mapping[str, Any]] = ()
-    number: int = 0
-    keys: Sequence[str] = ()
-    rows: Sequence[str] = ()
-    links: Sequence[Mapping[str, str]] = ()
-
-
-def read_figures(folder: Path, family: str, files: Files) -> list[FigureView]:
-    """The family's figures in `folder`, those of statements and regimes first; their SVG and CSV go to `files`."""
-    first = [_read_figure(folder, paper_figures.FOLDER, name, files) for name in paper_figures.on_page_of(family)]
-    return [*first, *(_read_figure(folder, family, name, files) for name in figure_names(family))]
-
-
-def read_findings(folder: Path, families: Sequence[str], files: Files) -> dict[str, FigureView]:
-    """The paper's own figures by name, in the order of `paper_figures.names`: those that these families allow."""
-    return {name: _read_figure(folder, paper_figures.FOLDER, name, files) for name in paper_figures.names(families)}
-
-
-def _read_figure(figures: Path, family: str, name: str, files: Files) -> FigureView:
     folder = figures / family
     svg, sidecar = folder / f"{name}.svg", folder / f"{name}.json"
-    link = files.add(svg, f"data/figures/{family}/{name}.svg")
-    place = f"figure-{anchor(family)}-{name}"
-    if not (svg.is_file() and sidecar.is_file()):
-        command = f"{SNAKEMAKE} --force results/figures/{family}/{name}.svg"
-        return FigureView(name, place, name, "This figure was not drawn.", command, link=link)
-    about = read_json(sidecar, "the figure's sidecar", "draw the figures again")
+    is_drawn = svg.is_file() and sidecar.is_file()
+    about: dict[str, Any] = {
+        "title": name,
+        "caption": "This figure was not drawn.",
+        "command": f"{SNAKEMAKE} --force results/figures/{family}/{name}.svg",
+        "columns": (),
+        "table": (),
+        "rows": (),
+    }
+    if is_drawn:
+        about = read_json(sidecar, "the figure's sidecar", "draw the figures again")
     narrow, within = folder / f"{name}.narrow.svg", f"{anchor(family)}-{name}"
     columns, table = about["columns"], about["table"]
-    return FigureView(
-        name=name,
-        anchor=place,
-        title=about["title"],
-        caption=about["caption"],
-        command=about["command"],
-        svg=inline_svg(svg.read_text(), within),
-        narrow=inline_svg(narrow.read_text(), f"{within}-narrow") if narrow.is_file() else None,
-        link=link,
+    return View(
+        **{key: about[key] for key in ("title", "caption", "command", "columns", "table")},
+        anchor=f"figure-{anchor(family)}-{name}",
+        svg=inline_svg(svg.read_text(), within) if is_drawn else None,
+        narrow=inline_svg(narrow.read_text(), f"{within}-narrow") if is_drawn and narrow.is_file() else None,
+        link=files.add(svg, f"data/figures/{family}/{name}.svg"),
         csv=files.text(_csv(columns, table), f"data/figures/{family}/{name}.csv") if columns else None,
-        columns=columns,
+        number=0,
         keys=about["rows"],
-        table=table,
+        rows=(),
+        links=(),
     )
 
 
@@ -240,19 +208,19 @@ class ShownRows:
                         rows.setdefault((family, name, row["kernel"]), []).append((row["toolkit"], cells, key))
         return rows
 
-    def linked(self, figure: FigureView, family: str) -> FigureView:
+    def linked(self, figure: View, family: str) -> View:
         """The figure with the ids of its rows, and for each number of its table the id of the row that holds it."""
-        ids = tuple(dict.fromkeys(place for key in figure.keys if (place := self(family, key))))
+        figure.rows = tuple(dict.fromkeys(place for key in figure.keys if (place := self(family, key))))
         home: dict[float, str] = {}
-        for place in ids:
+        for place in figure.rows:
             for cell in self.by_id.get(place, {}).values():
                 if _is_measured(cell):
                     home.setdefault(cell, place)
-        links = tuple(
+        figure.links = tuple(
             {column: home[cell] for column, cell in line.items() if _is_measured(cell) and cell in home}
             for line in figure.table
         )
-        return replace(figure, rows=ids, links=links)
+        return figure
 
 
 def _is_measured(cell: object) -> bool:
@@ -271,8 +239,10 @@ class Inputs:
         gates: gate verdicts by kernel id.
         builds: build records by kernel id and toolkit.
         findings: the paper's own figures by name.
+        picture: the file of the one that is a picture as well, which may be missing.
         sanitized: what compute-sanitizer said, by kernel id.
         locks: the lock files of the images, empty without containers.
+        own, own_figure: what was found of kernels of one's own, and their figure.
         others: other GPUs whose recordings were judged by themselves.
         rows: those that the pages show.
         files: what the pages link to.
@@ -296,12 +266,27 @@ class Inputs:
             for toolkit in kernel.platform.toolkits:
                 if record := find_build(kernel.id, arguments.build, toolkit):
                     self.builds.setdefault(kernel.id, {})[toolkit] = record
-        figures = {name: read_figures(arguments.figures, name, self.files) for name in names}
-        findings = read_findings(arguments.figures, names, self.files)
-        self.figures = {name: [self.rows.linked(figure, name) for figure in drawn] for name, drawn in figures.items()}
-        self.findings = {name: self.rows.linked(figure, "") for name, figure in findings.items()}
+        self.picture = arguments.figures / f"{paper_figures.PICTURE}.png"
+        # On a family's page those of statements and regimes come first.
+        drawn = {
+            family: [
+                *((paper_figures.FOLDER, figure) for figure in paper_figures.on_page_of(family)),
+                *((family, figure) for figure in figure_names(family)),
+            ]
+            for family in names
+        }
+        self.figures = {
+            family: [self.rows.linked(_read_figure(arguments.figures, *of, self.files), family) for of in figures]
+            for family, figures in drawn.items()
+        }
+        self.findings = {
+            name: self.rows.linked(_read_figure(arguments.figures, paper_figures.FOLDER, name, self.files), "")
+            for name in paper_figures.names(names)
+        }
         locks = sorted(arguments.images.glob("*.lock.json"))
         self.locks = [read_json(path, "the image's lock file", "build the image again") for path in locks]
         self.sanitized = load_sanitizers(arguments.recorded, names)
         self.others = read_others(arguments.gpus, names)
+        self.own = [read_json(path, "the result", "run the target 'own' again") for path in arguments.own]
+        self.own_figure = _read_figure(arguments.figures, "own", "ratio", self.files) if self.own else None
         self.ceilings = highest(self.measured)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
-from itertools import zip_longest
-from typing import NamedTuple
+from itertools import takewhile, zip_longest
 
 import pandas as pd
 
 from gemmrepro import operations, registry
 from gemmrepro.build.record import Build, Codes, MachineCode
-from gemmrepro.core import names
-from gemmrepro.core.names import METRICS, SIZE, SNAKEMAKE
+from gemmrepro.core.names import METRICS, SIZE
 from gemmrepro.core.text import in_words
-from gemmrepro.experiments.results import Results
 from gemmrepro.measure.rows import Measurements, cubes, is_current, select
 from gemmrepro.paper.gates import gate_view, sanitizer_views
 from gemmrepro.paper.inputs import Inputs
@@ -61,16 +58,13 @@ _ALWAYS = {"FFMA", "global loads", "global stores", "shared loads", "shared stor
 def kinds_of_instruction(codes: Iterable[MachineCode]) -> list[tuple[str, str]]:
     """The kinds of instruction that any of a kernel's builds has, as (heading, pattern)."""
     opcodes = {opcode for code in codes for opcode in code.instructions}
-    kinds = []
+    kinds: list[tuple[str, str]] = []
     parent_shown = False
     for kind, pattern in _KINDS_OF_INSTRUCTION:
-        present = any(re.match(pattern, opcode) for opcode in opcodes)
-        if kind.startswith("of them"):
-            shown = present and parent_shown
-        else:
-            shown = parent_shown = present or kind in _ALWAYS
-        if shown:
-            kinds.append((kind, pattern))
+        is_part = kind.startswith("of them")
+        shown = any(re.match(pattern, opcode) for opcode in opcodes) or kind in _ALWAYS
+        kinds += [(kind, pattern)] if shown and (parent_shown or not is_part) else []
+        parent_shown = parent_shown if is_part else shown
     return kinds
 
 
@@ -89,7 +83,7 @@ def machine_code(kernel: registry.Kernel, inputs: Inputs) -> View:
         for entry, archs in _entries(kernel, record).items():
             of_entry = {
                 arch: View(toolkit=toolkit, entry=entry, arch=arch, code=archs[arch])
-                for arch in sorted(archs, key=_arch_order)
+                for arch in sorted(archs, key=lambda arch: [*map(int, re.findall(r"\d+", arch))] or [0])
             }
             builds += of_entry.values()
             chosen = measured_arch if measured_arch in archs else min(archs, default=None)
@@ -115,31 +109,11 @@ def machine_code(kernel: registry.Kernel, inputs: Inputs) -> View:
     )
 
 
-def _arch_order(arch: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", arch)] or [0]
-
-
 def _entries(kernel: registry.Kernel, record: Build) -> dict[str, Codes]:
     """The machine code of every entry point of a kernel, in the registry's order, which JSON does not keep."""
     order = [code.code.entry for code in kernel.codes]
     by_entry = record.variants or {record.entry: record.archs}
     return {entry: by_entry[entry] for entry in sorted(by_entry, key=lambda e: order.index(e) if e in order else -1)}
-
-
-def types(kernel: registry.Kernel) -> str:
-    """The types that a GEMM multiplies, accumulates and writes, and the layout of its operands; else nothing."""
-    if not kernel.problem.operation.matrix_product:
-        return ""
-    said = kernel.compute.dtype_in
-    if (kernel.compute.dtype_acc, kernel.compute.dtype_out) != (said, said):
-        promoted = f" and every {kernel.compute.promoted} products in fp32" if kernel.compute.promoted else ""
-        said += f", accumulated in {kernel.compute.dtype_acc}{promoted}, output in {kernel.compute.dtype_out}"
-    order = {
-        operations.ROW_MAJOR: "all row-major",
-        operations.K_MAJOR_B: "B column-major (K contiguous)",
-        operations.M_MAJOR_A: "A column-major (M contiguous)",
-    }[kernel.problem.layout]
-    return f"{said}; {order}"
 
 
 def dynamic_shared(kernel: registry.Kernel) -> str:
@@ -160,10 +134,10 @@ def dynamic_shared(kernel: registry.Kernel) -> str:
 def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> View:
     """A kernel's page; `samples` are its family's.
 
-    `declared` is the kernel itself, `alone` and `counters` its rows of the regimes and of counters.csv, `commands` what
-    remakes a part of the page, with its purpose, `expected` what its author expected before it was measured, `gain` its
-    speed and that of the kernel before it, relative to their baseline if they have one in common. Its `source` has no
-    `markup` where it is missing; `first` is the kernel whose page prints it if not this one.
+    `declared` is the kernel itself, `alone` and `counters` its rows of the regimes and of counters.csv, `expected` what
+    its author expected before it was measured, `gain` its speed and that of the kernel before it, relative to their
+    baseline if they have one in common. Its `source` has no `markup` where it is missing; `first` is the kernel whose
+    page prints it if not this one.
     """
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
@@ -173,25 +147,15 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Vi
     alone = alone.sort_values(["m", "n", "k", "regime"], ascending=[True, True, True, False])
     source = kernel.source_path.read_text() if kernel.source_path.is_file() else ""
     first = original(kernel)
-    evidence = evidence_view(kernel, measured)
     build_keys = {toolkit: record.build_key for toolkit, record in inputs.builds.get(kernel.id, {}).items()}
-    experiments = [
-        (family, results)
-        for family, by_name in inputs.experiments.items()
-        for results in by_name.values()
-        if kernel.id in results.experiment.kernels
-    ]
     return View(
         declared=kernel,
         id=kernel.id,
         anchor=anchor(kernel.id),
         name=level_name(kernel),
         heading=heading(kernel),
-        types=types(kernel),
         dynamic_shared=dynamic_shared(kernel),
-        evidence=evidence,
-        gain=evidence and evidence.gain,
-        counter=evidence and evidence.counter,
+        evidence=evidence_view(kernel, measured),
         gate=gate_view(inputs.gates.get(kernel.id), kernel),
         sanitized=sanitizer_views(inputs.sanitized.get(kernel.id), build_keys),
         code=machine_code(kernel, inputs),
@@ -203,37 +167,22 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Vi
             link=inputs.files.add(kernel.source_path, f"data/sources/{kernel.family}/{kernel.source}"),
             lines=source.count("\n"),
             markup=highlighted(source) if source else None,
-            first=View(name=level_name(first), anchor=anchor(first.id)) if first else None,
+            first=_link(first) if first else None,
         ),
         claims=[claim for claim in inputs.verdicts.claims if kernel.id in claim.kernels],
         experiments=[
-            View(name=results.experiment.title, anchor=experiment_anchor(family, results.experiment.name))
-            for family, results in experiments
+            View(
+                name=results.experiment.title,
+                anchor=experiment_anchor(family, results.experiment.name),
+                command=experiment_command(family, results),
+            )
+            for family, by_name in inputs.experiments.items()
+            for results in by_name.values()
+            if kernel.id in results.experiment.kernels
         ],
-        commands=[*_commands(kernel, inputs, not alone.empty, experiments)],
-        diff=diff_view(kernel),
+        diff=diff_view(kernel, measured),
         expected=kernel.story.expected or prediction(source),
     )
-
-
-def _commands(
-    kernel: registry.Kernel, inputs: Inputs, alone: bool, experiments: Sequence[tuple[str, Results]]
-) -> Iterator[tuple[str, str]]:
-    """Purpose and command of what remakes its parts; `alone` if it has rows of the regimes."""
-    for toolkit in names.TOOLKITS:
-        if toolkit in kernel.platform.toolkits:
-            record = inputs.builds.get(kernel.id, {}).get(toolkit)
-            every = "--config 'compiled_once=[]' " if record and not record.archs else ""
-            target = f"results/build/{toolkit}/{kernel.id}.json"
-            yield f"Compile it with {toolkit}", f"{SNAKEMAKE} {every}--force {target}"
-    yield "Run its gates", f"{SNAKEMAKE} --force results/gates/{kernel.id}.json"
-    live = f"{SNAKEMAKE} --config measure=live --force results"
-    if kernel.timing.timed:
-        yield "Measure its family (needs a GPU)", f"{live}/measure/{kernel.family}/summary.csv"
-    if alone:
-        yield "Measure its family alone (needs a GPU)", f"{live}/regimes/{kernel.family}/summary.csv"
-    for family, results in experiments:
-        yield f"Run the experiment: {results.experiment.title}", experiment_command(family, results)
 
 
 CONTEXT = 3
@@ -242,9 +191,9 @@ CONTEXT = 3
 MOST_LINES = 1200
 """The longest comparison that is shown; beyond it the two have little in common."""
 
-_LABEL = re.compile(r"^[A-Z][a-z]+(?: [a-z]+)?:(?:\s|$)")
-_EXPECTED = re.compile(r"^(?:Expected|Predicted):\s*(.*)$")
-_QUOTES = '"""'
+_EXPECTED = re.compile(
+    r"^(?:Expected|Predicted):(.*?)$(?=\n(?:\n|[A-Z][a-z]+(?: [a-z]+)?:(?:\s|$))|\n*\Z)", re.M | re.S
+)
 
 
 def _line(name: str, meaning: str, here: View | None, before: View | None) -> View:
@@ -268,7 +217,7 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> View | Non
     """
     if not kernel.story.evidence:
         return None
-    before = ladders.before(kernel)
+    before = before_of(kernel, measured)
     sides = (kernel, before)
     toolkit = measured.toolkit
     counters = select(measured.counters, toolkit=toolkit)
@@ -297,6 +246,11 @@ def evidence_view(kernel: registry.Kernel, measured: Measurements) -> View | Non
         gain=next((line for line in lines if before and not line.name and line.before), None),
         counter=next((line for line in lines if line.name and line.here), None),
     )
+
+
+def before_of(kernel: registry.Kernel, measured: Measurements) -> registry.Kernel | None:
+    """The kernel that it is compared with: rungs without a current row are passed over."""
+    return ladders.before(kernel, {*measured.summary["kernel"][is_current(measured.summary)]})
 
 
 def _link(kernel: registry.Kernel) -> View:
@@ -331,17 +285,9 @@ def _cell(rows: pd.DataFrame, column: str, text: Callable[[pd.Series], str]) -> 
     return View(text=text(row), value=float(row[column]), stale=row["status"] == "stale", anchor=place)
 
 
-class DiffLine(NamedTuple):
-    """A pair of lines: `kind` is ``same``, ``changed`` or ``gap``; None where a side has no line."""
-
-    kind: str
-    left: str | None = None
-    right: str | None = None
-
-
-def diff_view(kernel: registry.Kernel) -> View | None:
+def diff_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
     """The comparison with the kernel before; None without one, and where both are made from one source."""
-    before = ladders.before(kernel)
+    before = before_of(kernel, measured)
     if before is None or before.source_path == kernel.source_path:
         return None
     if not (before.source_path.is_file() and kernel.source_path.is_file()):
@@ -350,28 +296,31 @@ def diff_view(kernel: registry.Kernel) -> View | None:
     lines = tuple(side_by_side(*sources))
     if len(lines) > MOST_LINES:
         return None
-    changed = [line for line in lines if line.kind == "changed"]
+    changed = [sides for kind, *sides in lines if kind == "changed"]
     return View(
         before=_link(before),
         lines=lines,
-        added=sum(line.right is not None for line in changed),
-        removed=sum(line.left is not None for line in changed),
+        added=sum(right is not None for _, right in changed),
+        removed=sum(left is not None for left, _ in changed),
     )
 
 
-def side_by_side(left: Sequence[str], right: Sequence[str]) -> Iterator[DiffLine]:
-    """The changed lines of two texts with CONTEXT around them; a ``gap`` stands for what is left out."""
+def side_by_side(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
+    """The changed lines of two texts with CONTEXT around them, as kind, left and right; None where a side has no line.
+
+    A kind is ``same``, ``changed`` or ``gap``, which stands for what is left out.
+    """
     end = 0
     for group in SequenceMatcher(None, left, right, autojunk=False).get_grouped_opcodes(CONTEXT):
         if group[0][1] > end:
-            yield DiffLine("gap")
+            yield "gap", None, None
         for tag, left_start, left_end, right_start, right_end in group:
             kind = "same" if tag == "equal" else "changed"
             for pair in zip_longest(left[left_start:left_end], right[right_start:right_end]):
-                yield DiffLine(kind, *pair)
+                yield kind, *pair
         end = group[-1][2]
     if 0 < end < len(left):
-        yield DiffLine("gap")
+        yield "gap", None, None
 
 
 def prediction(source: str) -> str:
@@ -379,25 +328,9 @@ def prediction(source: str) -> str:
 
     The paragraph ends with the next label, such as ``Takes:``, with an empty line, or with the comment.
     """
-    paragraph: list[str] = []
-    begun = False
-    for text in _head(source):
-        if start := _EXPECTED.match(text):
-            begun = True
-            paragraph.append(start[1])
-        elif begun and (not text or _LABEL.match(text)):
-            break
-        elif begun:
-            paragraph.append(text)
-    return " ".join(filter(None, paragraph))
-
-
-def _head(source: str) -> Iterator[str]:
-    """The lines of the comment, or of the docstring, that a source begins with."""
-    if source.startswith(_QUOTES):
-        yield from map(str.strip, source.split(_QUOTES)[1].splitlines())
-        return
-    for line in source.splitlines():
-        if not line.startswith("//"):
-            return
-        yield line.removeprefix("//").strip()
+    if source.startswith('"""'):
+        lines = source.split('"""')[1].splitlines()
+    else:
+        lines = [line.removeprefix("//") for line in takewhile(lambda line: line.startswith("//"), source.splitlines())]
+    found = _EXPECTED.search("\n".join(map(str.strip, lines)))
+    return " ".join(found[1].split()) if found else ""

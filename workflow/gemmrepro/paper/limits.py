@@ -56,11 +56,6 @@ class Data:
         return {found for family in self.measured if (found := value(self.of(family)))}
 
 
-def limits(inputs: Inputs, families: Sequence[View]) -> list[str]:
-    """The limits that hold of what was run, measured and recorded, the weightiest first."""
-    return [sentence for _, sentence in holding(Data(inputs, families))]
-
-
 def holding(data: Data) -> Limits:
     """Every limit that holds of the data, the weightiest first."""
     for part in (_of_the_gpu, _of_the_kernels, _of_the_sweeps, _of_the_rows, _of_the_run):
@@ -114,7 +109,7 @@ def _of_the_gpu(data: Data) -> Limits:
     yield from _told(
         "takes and cards",
         [family for family in data.families if family.name in regimes and regimes[family.name].run.get("earlier")],
-        "some rows, sustained and in bursts, are of an earlier take; ratios are to their own take's baseline.",
+        "some rows, sustained and in bursts, are of an earlier day; ratios are to the library of that day.",
     )
 
     if verdicts.source in ("recorded", "mixed"):

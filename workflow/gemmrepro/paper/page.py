@@ -9,91 +9,107 @@ was not built is stated, not hidden.
 from __future__ import annotations
 
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
-from gemmrepro.core.names import REPORT_PAGES, SIZE, SNAKEMAKE
+from gemmrepro.core.names import OWN_PAGE, REPORT_PAGES, SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.experiments import paper_figures
 from gemmrepro.judge import claims as declared_claims
-from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS
-from gemmrepro.judge.rules import COVERED, VERDICTS
+from gemmrepro.judge.rules import COVERED, DECIDED, REPRODUCED, VERDICTS
 from gemmrepro.judge.ways import REGISTERS, WAYS
-from gemmrepro.measure.rows import counted
 from gemmrepro.paper import bundle, exports
+from gemmrepro.paper import findings as findings_text
 from gemmrepro.paper.bundle import LOADER, PAPER, secured, tidy
-from gemmrepro.paper.claims import by_article, disagreements, distance, explained, mechanisms, references
+from gemmrepro.paper.claims import VerdictsView, explained, headlines, mechanisms, references
 from gemmrepro.paper.family import baseline_pages, family_view
 from gemmrepro.paper.findings import reference_gpu
-from gemmrepro.paper.gates import gate_tally
 from gemmrepro.paper.gpus import Gpu, machine_view, runnable, side_by_side
-from gemmrepro.paper.inputs import TEMPLATES, FigureView, Inputs
-from gemmrepro.paper.limits import limits
-from gemmrepro.paper.regimes import ALLOWED, PRECISE, Accuracies, recommendations, regime_lines
+from gemmrepro.paper.inputs import TEMPLATES, Inputs
+from gemmrepro.paper.limits import Data, holding
+from gemmrepro.paper.regimes import ALLOWED, PRECISE, Accuracies, regime_lines, use_cases
 from gemmrepro.paper.text import (
     MARKS,
-    TRANSFER_WORDS,
     View,
     anchor,
     code_spans,
     counter_anchor,
+    glossary,
     number,
-    row_anchor,
     size_text,
+    terms,
 )
+from gemmrepro.registry.articles import article, article_names
+
+PICTURE = "data/headlines.png"
+"""The place of the picture that stands for the report."""
 
 
 def render(inputs: Inputs) -> dict[str, str]:
     """Every page as HTML, by its place in the bundle; what they link to goes to the inputs' `files`."""
     families = [family_view(name, inputs) for name in inputs.families]
     findings = numbered(inputs.findings, families)
-    needed = paper_figures.needed()
+    if inputs.own_figure:
+        inputs.own_figure.number = 1
     baselines = baseline_pages(inputs)
     declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families), judged=True)}
     lines = regime_lines(inputs.measured, inputs.regimes, Accuracies.of(inputs.experiments))
+    uses = use_cases(lines)
+    firsts = {family.article: family for family in reversed(families) if family.article}
     machine = machine_view(inputs.measured, inputs.config.get("sweep", {}))
     gpu = inputs.verdicts.gpu
     cited = exports.citation(f"GEMM articles, checked on {gpu}" if gpu else "GEMM articles, checked", machine.date)
-    own = Gpu(gpu or "not measured", inputs.measured, inputs.verdicts)
+    own = Gpu(gpu or "not measured", inputs.measured, inputs.verdicts, lines)
     environment = _environment()
     environment.globals |= {
         "families": families,
         "findings": findings,
         "findings_of": {family.name: [findings[name] for name in placed(family.name, findings)] for family in families},
-        "also_in": {
-            family.name: [figure for name, figure in findings.items() if family.name in needed[name][1:]]
-            for family in families
-        },
         "baselines": baselines,
-        "gates": gate_tally(families),
         "runnable": runnable(inputs.families, inputs.measured.values()),
         "machine": machine,
         "locks": inputs.locks,
-        "limits": limits(inputs, families),
+        "limits": [sentence for _, sentence in holding(Data(inputs, families))],
         "reference_gpu": reference_gpu(),
         "regimes": lines,
-        "recommendations": recommendations(lines),
+        "uses": uses,
+        # Families with a kernel of ours to use; the first family of an article is told with the article.
+        "past": {use.what.kernel.partition(".")[0] for use in uses} - {family.name for family in firsts.values()},
+        "ideas": {kernel.id: kernel.declared.story.idea for family in families for kernel in family.kernels},
         "side_by_side": side_by_side(own, inputs.others, inputs.regimes),
+        "other_gpus": inputs.others,
+        "boards": own.boards,
+        "is_own_gpu": True,
+        "own_gpu": own.name,
         "cited": cited,
-        **_of_claims(inputs, declared),
+        "picture": PICTURE if inputs.picture.is_file() else "",
+        "own": inputs.own,
+        "own_figure": inputs.own_figure,
+        **_of_claims(inputs, declared, families),
     }
     macros = environment.get_template("macros.j2").module
     environment.globals |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
     pages = _pages(environment, families, baselines)
+    for other in inputs.others:
+        seen = {"is_own_gpu": False, "gpus": {}, "boards": other.boards, **_verdicts_seen(other.verdicts, declared)}
+        for template, kind in (("leaderboard.html.j2", ""), ("claims.html.j2", "-claims")):
+            place = f"gpus/{other.folder}{kind}.html"
+            pages[place] = tidy(environment.get_template(template).render(place=place, other=other.folder, **seen))
     files = inputs.files
     for name in ("paper.css", "paper.js"):
         files.add(TEMPLATES / name, f"assets/{name}")
-    files.text(exports.search_script(inputs.verdicts.claims, families, pages["index.html"]), exports.SEARCH)
-    metrics = {f"claim-{anchor(name)}": claim.metric for name, claim in declared.items()}
-    files.text(exports.evidence_script(families, baselines, findings, metrics), exports.EVIDENCE)
+    files.text(exports.search_script(inputs.verdicts.claims, families, pages), exports.SEARCH)
+    evidence = exports.evidence_script(families, baselines, findings, inputs.verdicts.claims, declared)
+    files.text(evidence, exports.EVIDENCE)
+    files.add(inputs.picture, PICTURE)
     files.text(environment.get_template("badge.svg.j2").render(verdicts=inputs.verdicts), "data/badge.svg")
-    exports.add_exports(files, inputs.verdicts, {name: claim.value for name, claim in declared.items()}, cited)
+    exports.add_exports(files, inputs.verdicts, {name: claim.value for name, claim in declared.items()}, cited.bibtex)
     return {place: secured(text) for place, text in bundle.resolved(pages, files).items()}
 
 
@@ -108,8 +124,10 @@ def _pages(
 
     for name in REPORT_PAGES:
         page(f"{name}.html", f"{name}.html.j2")
+    if environment.globals["own"]:
+        page(OWN_PAGE, f"{OWN_PAGE}.j2")
     for family in families:
-        page(f"families/{family.name}.html", "family.html.j2", family=family)
+        page(f"families/{family.name}.html", "family.html.j2", family=family, paper=pages["index.html"])
         if family.rows:
             page(f"families/{family.name}-rows.html", "rows.html.j2", family=family)
         beside = [None, *family.kernels, None]
@@ -130,19 +148,20 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    filters = (anchor, as_published, code_spans, counter_anchor, listed, number, size_text)
+    filters = (anchor, as_published, code_spans, counter_anchor, listed, number, size_text, terms)
     environment.filters |= {each.__name__: each for each in filters}
     environment.globals |= {
         "style": Markup((TEMPLATES / "paper.css").read_text()),
         "script": Markup(PAPER.read_text()),
         "loader": Markup(LOADER),
+        "glossary": glossary(),
         "marks": MARKS,
-        "transfer_words": TRANSFER_WORDS,
         "snakemake": SNAKEMAKE,
         "size": SIZE,
         "allowed": ALLOWED,
         "precise": PRECISE,
         "references": references(),
+        "short": {name: article(name).short or name for name in article_names()},
         "verdict_rules": VERDICTS.items(),
         "metric_rules": [(word, metric.rule) for word, metric in METRICS.items()],
         "way_rules": WAYS.items(),
@@ -151,47 +170,93 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _of_claims(inputs: Inputs, declared: Mapping[str, Claim]) -> dict[str, Any]:
-    """What templates see of the claims and their verdicts."""
-    verdicts = inputs.verdicts
+def _verdicts_seen(verdicts: VerdictsView, declared: Mapping[str, Claim]) -> dict[str, Any]:
+    """What templates see of one GPU's verdicts."""
     stated = verdicts.counts["article"]
     published = {name: (claim.value, claim.unit) for name, claim in declared.items()}
-    gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
-    capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
-    rows = [row for family in inputs.measured.values() for row in family.summary.to_dict("records")]
     quotients = {claim.id: claim.over(published.get(claim.id)) for claim in verdicts.claims}
     return {
         "verdicts": verdicts,
-        "total": len(verdicts.claims),
+        "gpu": verdicts.gpu,
         "stated": stated,
         "statements": sum(stated.values()) - stated[COVERED],
-        "gpu": verdicts.gpu,
+        "quotients": {name: over for name, over in quotients.items() if over},
+    }
+
+
+def _of_claims(inputs: Inputs, declared: Mapping[str, Claim], families: Sequence[View]) -> dict[str, Any]:
+    """What templates see of the claims and their verdicts."""
+    verdicts = inputs.verdicts
+    gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
+    capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
+    return {
+        **_verdicts_seen(verdicts, declared),
+        "total": len(verdicts.claims),
         "gpus": {name: measured.gpu for name, measured in inputs.measured.items() if measured.gpu},
-        "by_article": by_article(verdicts.claims),
-        "disagreements": disagreements(verdicts.claims, published),
-        "distances": {name: distance(over) for name, over in quotients.items() if over},
-        "figures": {name: claim.figure for name, claim in declared.items()},
-        # Rows whose interval comes from too few samples to be printed.
-        "few": {row_anchor(row) for row in rows if not counted(row)},
+        "headlines": headlines(verdicts.claims, {name: claim.value for name, claim in declared.items()}),
+        "texts": _texts(verdicts, families),
+        "stories": _stories(inputs),
+        "figures": {name: claim.figure for name, claim in declared.items() if claim.of_two},
         "mechanisms": explained(verdicts.claims, mechanisms(), capability),
     }
 
 
-def placed(family: str, findings: Mapping[str, FigureView]) -> list[str]:
+def _texts(verdicts: VerdictsView, families: Sequence[View]) -> list[View]:
+    """The articles with claims, two parts of one text as one: who wrote it, and how many statements were decided.
+
+    `families` are those that its claims are about, which it is the article of or not.
+    """
+    found = []
+    for text in references():
+        claims = [claim for claim in verdicts.claims if claim.article in text.articles]
+        counts = Counter(claim.verdict for claim in claims if claim.register == ARTICLE)
+        about = {claim.family for claim in claims}
+        found.append(
+            View(
+                **{name: getattr(text, name) for name in ("id", "by", "year", "gpus", "articles")},
+                short=text.short,
+                decided=sum(counts[verdict] for verdict in DECIDED),
+                reproduced=counts[REPRODUCED],
+                claims=len(claims),
+                families=[family for family in families if family.name in about],
+            )
+        )
+    return sorted((text for text in found if text.claims), key=lambda text: -text.decided / len(text.articles))
+
+
+def _stories(inputs: Inputs) -> list[View]:
+    """What became of claims, told: of those found wrong, and where nothing is corrected of those that hold.
+
+    One with numbers of the reference recording is told of its GPU alone.
+    """
+    verdicts, known = inputs.verdicts, {claim.id: claim for claim in inputs.verdicts.claims}
+    listed_wrong = {claim.id for each in verdicts.corrections for claim in each.claims}
+    found = []
+    for name, text in ((name, text) for each in article_names() for name, text in article(each).stories.items()):
+        claim = known.get(name)
+        holds = claim and (name in listed_wrong if claim.correction else claim.verdict == REPRODUCED)
+        if claim and holds and ("{" not in text or verdicts.gpu == reference_gpu()):
+            found.append(View(claim=claim, text=findings_text.told(text, claim.family, inputs.rows.by_id)))
+    return sorted(found, key=lambda each: not each.claim.correction)
+
+
+def placed(family: str, findings: Mapping[str, View]) -> list[str]:
     """The paper's own figures that belong to a family's results: those that need it first. "" is the whole paper."""
     needed = paper_figures.needed()
     return [name for name in findings if (needed[name] or ("",))[0] == family]
 
 
-def numbered(findings: Mapping[str, FigureView], families: Sequence[View]) -> dict[str, FigureView]:
+def numbered(findings: Mapping[str, View], families: Sequence[View]) -> dict[str, View]:
     """Number all figures: of the whole paper, then of each family the paper's and its own. Returns the paper's."""
-    numbers = count(1)
-    ours = {name: replace(findings[name], number=next(numbers)) for name in placed("", findings)}
+    ours = placed("", findings)
+    figures = [findings[name] for name in ours]
     for family in families:
-        ours |= {name: replace(findings[name], number=next(numbers)) for name in placed(family.name, findings)}
-        drawn = () if family.unmeasured else family.figures
-        family.figures = [replace(figure, number=next(numbers)) for figure in drawn]
-    return ours
+        ours += placed(family.name, findings)
+        family.figures = () if family.unmeasured else family.figures
+        figures += [*(findings[name] for name in placed(family.name, findings)), *family.figures]
+    for place, figure in enumerate(figures, 1):
+        figure.number = place
+    return {name: findings[name] for name in ours}
 
 
 def main(options: Namespace) -> int:

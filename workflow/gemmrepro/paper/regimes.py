@@ -6,7 +6,7 @@ Kernels are compared with their baselines as equals if they add in its types, or
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 
 from gemmrepro import registry
-from gemmrepro.core.dtypes import DTYPES
+from gemmrepro.core.dtypes import DTYPES, INTEGERS
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.experiments.results import Results
 from gemmrepro.measure.regimes import IN_TURN, REGIMES, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes, counted, cubes, is_current, select
 from gemmrepro.ozaki.inputs import complementary
-from gemmrepro.paper.text import experiment_row_anchor, number, row_anchor
+from gemmrepro.paper.text import View, experiment_row_anchor, number, row_anchor
 from gemmrepro.recordings.limits import is_scheme
 from gemmrepro.registry import ladders
 
@@ -66,11 +66,6 @@ class ErrorView:
     def text(self) -> str:
         """The error: ``1.4e-15``."""
         return number(self.value, 2)
-
-    @property
-    def is_like(self) -> bool:
-        """Whether it is at most ALLOWED times the baseline's."""
-        return self.value <= ALLOWED * self.baseline
 
 
 @dataclass(frozen=True)
@@ -220,7 +215,8 @@ def regime_lines(
             of_regime = {column: row[column] for column in ("dtype", "n", "regime")}
             library = select(rows, kernel=row["baseline"], **of_regime)
             entry = _entry(kernel, row, library, accuracies)
-            if in_class(kernel) or (entry.error and entry.error.is_like):
+            error = entry.error
+            if in_class(kernel) or (error and error.value <= ALLOWED * error.baseline):
                 key = (str(row["dtype"]), row["baseline"], bounded[kernel.id], int(row["n"]))
                 found.setdefault(key, {regime: [] for regime in (IN_TURN, *REGIMES)})[row["regime"]].append(entry)
         types = ladders.dtypes(family)
@@ -268,26 +264,14 @@ def _number(cell: Any) -> float | None:
     return None if cell is None or pd.isna(cell) else float(cell)
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """What to use at some neighbouring sizes: one kernel, or where `kernel` is empty the library.
-
-    `lines` are those of its sizes, `entries` the kernel's at each, or the best kernel's where the library is the
-    choice. `ties` names what is as fast by its interval, with the sizes where it is.
-    """
-
-    regime: str
-    kernel: str
-    lines: tuple[RegimeLine, ...]
-    entries: tuple[Entry, ...]
-    ties: Mapping[str, tuple[int, ...]]
-
-
-def recommendations(lines: Sequence[RegimeLine]) -> list[Recommendation]:
+def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
     """What to use, of each contest: sustained, or in turn where nothing was measured sustained.
 
     The library competes too. A kernel is named for as many neighbouring sizes as it is the best at, or as fast as the
     best by their intervals; a size at which nothing is the best ends them.
+
+    Of each the `kernel` is empty where the library is the choice; `lines` are those of its sizes, `entries` the
+    kernel's at each, or the best kernel's beside the library; `ties` names what is as fast, with the sizes where it is.
     """
     found = []
     for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):
@@ -307,16 +291,39 @@ def recommendations(lines: Sequence[RegimeLine]) -> list[Recommendation]:
     return found
 
 
-def _recommendation(regime: str, sizes: Sequence[tuple[RegimeLine, Mapping[str, Entry]]]) -> Recommendation:
+def use_cases(lines: Sequence[RegimeLine]) -> list[View]:
+    """The best of all families' kernels that compete, by kind of floating-point product, its `name`; `what` to use."""
+    merged: dict[tuple[str, str, bool, int], dict[str, tuple[Entry, ...]]] = {}
+    for line in (line for line in lines if line.dtype not in INTEGERS):
+        entries = merged.setdefault((line.dtype, line.baseline, not line.is_bounded, line.n), {})
+        for regime, own in line.entries.items():
+            entries[regime] = (*entries.get(regime, ()), *own)
+    types = list(DTYPES)
+    keys = sorted(merged, key=lambda key: (types.index(key[0]), *key[1:]))
+    contests = [RegimeLine("", dtype, by, not loose, n, merged[dtype, by, loose, n]) for dtype, by, loose, n in keys]
+    several = {line.dtype for line in contests if not line.is_bounded}
+    return [View(name=_use(each.lines[0], several), what=each) for each in recommendations(contests)]
+
+
+_SUMS = {"gemm_fast": "sums in the tensor core", "gemm_block_scaled": "block scales", "gemm_half_sums": "fp16 sums"}
+"""What sets a library's call apart from an ordinary product of its types."""
+
+
+def _use(line: RegimeLine, several: Collection[str]) -> str:
+    """What a contest is called: its type, how it adds, and its bound where there are two kinds."""
+    kind = line.dtype.upper().replace("_", " ") if line.dtype[0] != "b" else line.dtype
+    bound = ("certified" if line.is_bounded else "fast") if line.dtype in several else ""
+    return ", ".join(filter(None, [kind, _SUMS.get(line.baseline.rpartition(".")[2], ""), bound]))
+
+
+def _recommendation(regime: str, sizes: Sequence[tuple[RegimeLine, Mapping[str, Entry]]]) -> View:
     lines, leading = zip(*sizes, strict=True)
     shared = sorted(set.intersection(*map(set, leading)))
     kernel = max(shared, key=lambda name: sum(best[name].ratio for best in leading))
     ties: dict[str, tuple[int, ...]] = {}
     for line, best in sizes:
         ties |= {entry.name: (*ties.get(entry.name, ()), line.n) for name, entry in best.items() if name != kernel}
-    entries = [best[kernel] for best in leading] if kernel else [_fastest(line, regime) for line in lines]
-    return Recommendation(regime, kernel, lines, tuple(entries), ties)
-
-
-def _fastest(line: RegimeLine, regime: str) -> Entry:
-    return max(line.entries[regime], key=lambda entry: entry.ratio)
+    # The library's ratio is 1, so the fastest kernel beside it is shown.
+    fastest = [max(line.entries[regime], key=lambda entry: entry.ratio) for line in lines]
+    entries = [best[kernel] for best in leading] if kernel else fastest
+    return View(regime=regime, kernel=kernel, lines=lines, entries=tuple(entries), ties=ties)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import yaml
 from markupsafe import Markup, escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
 from gemmrepro.core.names import SNAKEMAKE
+from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import format_number
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.results import Results
@@ -46,15 +48,6 @@ MARKS = {
     "not run": "○",
 }
 """A symbol for each verdict, so that colour is not its only mark."""
-
-TRANSFER_WORDS = {
-    "as is": "The same on any GPU",
-    "ratio": "Compared as a ratio",
-    "order": "Compared as an order",
-    "share": "Compared as a share of the chip",
-    "model": "Scaled by the rates of the chips",
-    "none": "Does not carry over",
-}
 
 BINS = 32
 
@@ -116,6 +109,38 @@ def highlighted(code: str, language: str = "cuda") -> Markup:
 def code_spans(text: str) -> Markup:
     """Text as HTML; what is between backticks becomes code."""
     return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+_UNTOUCHED = re.compile(r"<(svg|a|abbr|code|pre|h[1-6]|cite|caption|thead|script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
+"""Elements in which no term is explained, and tags."""
+
+
+@cache
+def glossary() -> Sequence[Mapping[str, Any]]:
+    """The terms of the report in alphabetical order: `term`, `also` (other words for it), and what it `means`."""
+    entries = yaml.safe_load((ROOT / "reports" / "template" / "glossary.yaml").read_text())
+    return sorted(entries, key=lambda entry: entry["term"].lower())
+
+
+def terms(page: str) -> Markup:
+    """Part of a page with a tooltip at the first use of each term of the glossary."""
+    meanings = {word: entry["means"] for entry in glossary() for word in (entry["term"], *entry.get("also", ()))}
+    longest = sorted(meanings, key=len, reverse=True)
+    word = re.compile(rf"(?<![\w.-])({'|'.join(map(re.escape, longest))})(?![\w-])")
+    told: set[str] = set()
+
+    def explained(match: re.Match[str]) -> str:
+        means = meanings[match[1]]
+        if means in told:
+            return match[0]
+        told.add(means)
+        return f'<abbr title="{escape(means)}">{match[0]}</abbr>'
+
+    parts, end = [], 0
+    for skipped in _UNTOUCHED.finditer(page):
+        parts += [word.sub(explained, page[end : skipped.start()]), skipped[0]]
+        end = skipped.end()
+    return Markup("".join([*parts, word.sub(explained, page[end:])]))
 
 
 def histogram(times: np.ndarray, median: float | None = None) -> Markup:
@@ -207,6 +232,7 @@ def row_view(
         ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4) if counted(row) else "",
         paired=float(rate / row["ratio"]) if pd.notna(rate) and pd.notna(row["ratio"]) and row["ratio"] else None,
         error=number(row["err_scaled_max"]),
+        norm_error=number(row["err_fro"], 4),
         clock=number(row["clock_mhz"], 4),
         power=number(row["power_w"]),
         temperature=number(row["temp_c"]),
