@@ -11,6 +11,7 @@ include: "workflow/rules/sweep.smk"  # times against the vendor's library, by si
 include: "workflow/rules/regimes.smk"  # times sustained and in bursts
 include: "workflow/rules/experiments.smk"  # what else families measure
 include: "workflow/rules/analysis.smk"  # verdicts on the published claims, and figures
+include: "workflow/rules/own.smk"  # kernels of one's own, beside their baselines
 include: "workflow/rules/report.smk"  # the pages
 
 

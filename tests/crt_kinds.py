@@ -1,7 +1,5 @@
 """Kinds of kernels in crt, told by the arrays that they need."""
 
-from __future__ import annotations
-
 from gemmrepro import registry
 
 KERNELS = registry.kernels("crt")

@@ -1,7 +1,5 @@
 """NumPy in CuPy's place, for tests that need no GPU."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

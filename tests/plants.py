@@ -1,7 +1,5 @@
 """Bugs to plant in kernels: what the numerical gate must not let pass."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -13,8 +13,6 @@ own, so that only the kernel under test is instrumented, and no array lies in th
 the build key, and writes the manifests.
 """
 
-from __future__ import annotations
-
 import argparse
 import fnmatch
 import json

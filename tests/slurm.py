@@ -1,7 +1,5 @@
 """A SLURM of one node with two GPUs that are none, on the loopback interface of an overlay."""
 
-from __future__ import annotations
-
 import re
 import socket
 import time

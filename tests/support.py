@@ -1,7 +1,5 @@
 """How the tests call programs in the repository."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

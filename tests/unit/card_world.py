@@ -368,7 +368,7 @@ class CardWorld:
             tuple(self.plan.families),
             experiments_dir=self.root / "experiments",
             regimes_dir=self.root / "regimes",
-        ).as_json()
+        )
         _json(self.root / "verdicts.json", judged)
         return judged
 

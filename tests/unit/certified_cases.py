@@ -4,8 +4,6 @@ Grading tests for classical products (J. Demmel et al.), A D with D^-1 B, comple
 underflow, cancellation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -4,8 +4,6 @@ Sources: CIE 142-2001, as Sharma, Wu and Dalal wrote it out ("The CIEDE2000 colo
 Machado, Oliveira and Fernandes, "A physiologically-based model for simulation of color vision deficiency", 2009.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Compiles programs that run .cu sources on the CPU (cpu_grid.hpp)."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path

@@ -5,8 +5,6 @@ GPU is. Sums of ct.mma are exact here, then rounded to fp32. A launch that begin
 writes only once it has waited for that one; until then those arrays hold no numbers.
 """
 
-from __future__ import annotations
-
 import sys
 import types
 from collections.abc import Callable

@@ -4,8 +4,6 @@ J. Demmel et al.: where a row of A or a column of B is zero, sums of products ar
 leave roundings of what they add and take away. Blocks of different sizes show the same as errors beyond k u |A||B|.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -434,6 +434,13 @@ inline void shared_fence() {
 void copy_word(float* to, const float* from, bool wanted);
 void barrier_arrive_copied(Barrier* barrier);
 
+// common/bulk.cuh
+inline void bulk_load(void* to, const float* from, Barrier* barrier, int bytes) {
+    const int words = bytes / static_cast<int>(sizeof(float));
+    const TensorMap row(const_cast<float*>(from), 1, words, 1, words, 0);
+    hopper_grid::start_load(to, row, barrier, 0, 0, 1 << cluster_rank());
+}
+
 // common/tma.cuh
 inline void tma_prefetch(const TensorMap&) {}
 inline void tma_load(void* to, const TensorMap& map, Barrier* barrier, int column, int row) {

@@ -1,7 +1,5 @@
 """Runs Hopper's .cu sources on the CPU under hopper_grid.hpp: any order of threads, copies and products."""
 
-from __future__ import annotations
-
 import atexit
 import math
 import re

@@ -1,7 +1,5 @@
 """Matrices, exact bounds and scheme II backward, which the tests of `gemmrepro.ozaki` and of its kernels share."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

@@ -4,8 +4,6 @@ An entry point becomes a C++ function of the same registers and labels. The mode
 TMA, mbarrier and wgmma (ptx_words.hpp), and refuses every other.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 

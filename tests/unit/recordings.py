@@ -1,7 +1,5 @@
 """Writes recordings whose rows follow from their samples, by the same functions as a sweep."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -14,7 +12,7 @@ import pandas as pd
 from gemmrepro import operands, registry
 from gemmrepro.core.files import csv_text
 from gemmrepro.measure import derived
-from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, write_manifest
 from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import run_key
@@ -67,31 +65,26 @@ class Recorded:
     def row(self) -> dict[str, Any]:
         kernel, shape, times = self._kernel, Shape.cube(self.size), derived.time_cells(self.times)
         library = self.toolkit == "library"
-        return asdict(
-            Row(
-                kernel=self.kernel,
-                family=kernel.family,
-                rung=kernel.rung,
-                dtype=kernel.compute.dtype_in,
-                m=shape.m,
-                n=shape.n,
-                k=shape.k,
-                cache=self.cache,
-                toolkit=self.toolkit,
-                arch="sm_90",
-                baseline=kernel.timing.baseline,
-                err_scaled_max=None if library else 2.5,
-                clock_mhz=1980.0,
-                power_w=200.0,
-                temp_c=40.0,
-                throttle="none",
-                build_key=self.build_key,
-                run_key=None if library else run_key(kernel, self.build_key, shape),
-                **times,
-                **derived.ratio_cells(self.times, self.baseline),
-                **derived.rate_cells(times["median_us"], *operands.work(kernel, shape)),
-            )
-        ) | dict(self.cells)
+        cells = {
+            "kernel": self.kernel,
+            "family": kernel.family,
+            "rung": kernel.rung,
+            "dtype": kernel.compute.dtype_in,
+            **asdict(shape),
+            "cache": self.cache,
+            "toolkit": self.toolkit,
+            "arch": "sm_90",
+            "baseline": kernel.timing.baseline,
+            "err_scaled_max": None if library else 2.5,
+            **{"clock_mhz": 1980.0, "power_w": 200.0, "temp_c": 40.0, "throttle": "none"},
+            "build_key": self.build_key,
+            "run_key": None if library else run_key(kernel, self.build_key, shape),
+            "status": "current",
+            **times,
+            **derived.ratio_cells(self.times, self.baseline),
+            **derived.rate_cells(times["median_us"], *operands.work(kernel, shape)),
+        }
+        return {**dict.fromkeys(SUMMARY_COLUMNS), **cells, **self.cells}
 
     def samples(self) -> pd.DataFrame:
         row, frames = self.row(), []

@@ -1,7 +1,5 @@
 """Entry points with rings of TMA and mbarriers, each with the problems that the model of hopper_grid.hpp runs it on."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 The certified and one-pass rungs of kernels/crt, and the family sgemm.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

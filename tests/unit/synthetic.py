@@ -21,7 +21,6 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core import paths
-from gemmrepro.core.architectures import pick_arch
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.recording import write_manifest
 from gemmrepro.registry.ladders import before, compared, is_tuned, steps
@@ -40,7 +39,7 @@ SIZES = (256, 512, 1024, 2048, 4096, 8192)
 TOOLKITS = ("cuda12", "cuda13")
 VERSIONS = {"cuda12": "12.4.131", "cuda13": "13.0.88"}
 ARCHS = {"cuda12": ("sm_80", "sm_90"), "cuda13": ("sm_80", "sm_90", "sm_120")}
-GPU = "Synthetic GPU"
+GPU, SPREAD = "Synthetic GPU", 0.002
 PEAK_TFLOPS = {
     **{"fp32": 50.0, "bf16": 700.0, "fp16": 680.0, "tf32": 400.0, "fp64": 60.0},
     **{"fp8_e4m3": 1300.0, "fp8_e5m2": 1300.0, "int8": 1200.0},
@@ -124,7 +123,7 @@ def write_build(
 
 @dataclass
 class World:
-    """What to write. `ratios` overrides a level's share of the baseline; `gpu` and `capability` are the GPU's.
+    """What to write. `ratios` overrides a level's share of the baseline.
 
     Of the ladder only LEVELS are measured unless `whole`; a tuned twin or a step past the article has builds and gates.
     """
@@ -133,10 +132,7 @@ class World:
     families: tuple[str, ...] = ("ladder", "ceilings")
     whole: bool = False
     sizes: tuple[int, ...] = SIZES
-    toolkits: tuple[str, ...] = TOOLKITS
-    caches: tuple[str, ...] = ("cold", "warm")
     gpu: str = GPU
-    capability: str = "9.0"
     source: str = "recorded"
     ratios: dict[str, float] = field(default_factory=dict)
     stale: tuple[str, ...] = ()
@@ -147,7 +143,6 @@ class World:
     locks: bool = True
     numeric: str = "passed"
     failed_gates: tuple[str, ...] = ()
-    spread: float = 0.002
     instructions: dict[str, int] = field(
         default_factory=lambda: {
             **{"LDG.E": 8, "LDG.E.128": 4, "STG.E": 1, "STG.E.128": 2, "FADD": 1, "FFMA": 512},
@@ -155,25 +150,11 @@ class World:
         }
     )
 
-    @property
-    def measure(self) -> Path:
-        return self.root / "measure"
-
-    @property
-    def build(self) -> Path:
-        return self.root / "build"
-
-    @property
-    def gates(self) -> Path:
-        return self.root / "gates"
-
-    @property
-    def images(self) -> Path:
-        return self.root / "images"
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config.json"
+    def __post_init__(self) -> None:
+        """Name the folders; `recorded` only holds what compute-sanitizer said."""
+        folders = (self.root / name for name in ("measure", "build", "gates", "images", "recorded"))
+        self.measure, self.build, self.gates, self.images, self.recorded = folders
+        self.config = self.root / "config.json"
 
     def write(self) -> World:
         """Write all of it; returns itself."""
@@ -221,17 +202,6 @@ class World:
         _json(path, before | {kernel: {"gpu": self.gpu, "toolkits": toolkits}})
         write_manifest(path.parent)
 
-    @property
-    def recorded(self) -> Path:
-        """A GPU's recordings, which only hold what compute-sanitizer said."""
-        return self.root / "recorded"
-
-    def _runs(self, kernel: registry.Kernel) -> bool:
-        """Whether the GPU of this world can run a kernel."""
-        capability = tuple(map(int, self.capability.split(".")))
-        targets = [f"sm_{target}" for target in kernel.platform.targets]
-        return pick_arch(targets, capability) is not None if targets else capability >= kernel.platform.min_capability
-
     def _write_build(self, kernel: str) -> None:
         loads = LEVELS.get(kernel, ("", 0, 1.0))[2]
         for toolkit in TOOLKITS:
@@ -262,14 +232,8 @@ class World:
         for toolkit in TOOLKITS:
             key = self.key(kernel, toolkit)
             static = [{"arch": arch, **check} for arch in ARCHS[toolkit] for check in checks]
-            numeric = {
-                "status": self.numeric,
-                "source": "none",
-                "gpu": None,
-                "build_key": None,
-                "worst": None,
-                "cases": [],
-            }
+            numeric = {"status": self.numeric, "source": "none", "cases": []}
+            numeric |= dict.fromkeys(("gpu", "build_key", "worst"))
             judged = {"source": "recorded", "gpu": self.gpu, "build_key": key, "worst": worst, "cases": [case]}
             toolkits[toolkit] = {
                 **{"build_key": key, "static": {"passed": not failed, "checks": static}},
@@ -278,7 +242,7 @@ class World:
         _json(self.gates / f"{kernel}.json", {"kernel": kernel, "passed": not failed, "toolkits": toolkits})
 
     def _run(self) -> dict:
-        gpu = {"name": self.gpu, "compute_capability": self.capability, "sm_count": 100, "l2_bytes": 50_000_000}
+        gpu = {"name": self.gpu, "compute_capability": "9.0", "sm_count": 100, "l2_bytes": 50_000_000}
         gpu |= {"memory_bytes": 100_000_000_000, "driver": "000.00", "clock_max_mhz": 1000, "memory_clock_mhz": 1000}
         ran = {f"cublas.gemm {dtype} 4096": f"synthetic_{dtype}_128x256" for dtype in ("bf16", "fp16")}
         return {
@@ -290,9 +254,9 @@ class World:
 
     def _row(self, family: str, us: float, **cells: Any) -> dict:
         """A row of a table with a time of `us`."""
-        usual = {"median_us": us, "ci_low_us": us * (1 - self.spread), "ci_high_us": us * (1 + self.spread)}
+        usual = {"median_us": us, "ci_low_us": us * (1 - SPREAD), "ci_high_us": us * (1 + SPREAD)}
         usual |= {"family": family, "samples": 60, "rounds": 5, "clock_mhz": 1000, "power_w": 90, "temp_c": 50}
-        usual |= {"arch": f"sm_{self.capability.replace('.', '')}", "status": "current"} | cells
+        usual |= {"arch": "sm_90", "status": "current"} | cells
         return {column: usual.get(column, "") for column in SUMMARY_COLUMNS}
 
     def _gemm_row(self, family, kernel, rung, dtype, baseline, n, cache, toolkit, tflops, base_tflops) -> dict:
@@ -306,8 +270,8 @@ class World:
             "baseline": baseline,
             "baseline_median_us": base,
             "ratio": base / median,
-            "ratio_ci_low": base / median * (1 - self.spread),
-            "ratio_ci_high": base / median * (1 + self.spread),
+            "ratio_ci_low": base / median * (1 - SPREAD),
+            "ratio_ci_high": base / median * (1 + SPREAD),
             "err_scaled_max": 0.6,
             "err_fro": 1e-7,
             "build_key": self.key(kernel, toolkit),
@@ -318,9 +282,8 @@ class World:
         rows, samples, counters = [], [], []
         rng = np.random.default_rng(7)
         kernels = [k for k in compared(family) if self.whole or family != "ladder" or k.id in LEVELS]
-        kernels = [kernel for kernel in kernels if self._runs(kernel)]
         for n in self.sizes:
-            for cache_state in self.caches:
+            for cache_state in ("cold", "warm"):
                 for dtype, baseline in dict.fromkeys(
                     (kernel.compute.dtype_in, kernel.timing.baseline) for kernel in kernels
                 ):
@@ -332,7 +295,7 @@ class World:
                         if kernel.compute.dtype_in != dtype:
                             continue
                         part = self.ratios.get(kernel.id, share(kernel))
-                        for toolkit in self.toolkits:
+                        for toolkit in TOOLKITS:
                             speed = base * part * (1.0 if toolkit == "cuda12" else 1.02)
                             row = self._gemm_row(family, kernel.id, kernel.rung, *at, toolkit, speed, base)
                             rows.append(row)
@@ -344,7 +307,7 @@ class World:
         n = 4096
         for kernel in kernels:
             loads = LEVELS.get(kernel.id, ("", 0, 2 / 512))[2]
-            for toolkit in self.toolkits:
+            for toolkit in TOOLKITS:
                 status = "stale" if kernel.id in self.stale else "current"
                 values = {
                     "smsp__sass_inst_executed_op_global_ld.sum": (loads * n**3 / 32, "inst"),
@@ -369,10 +332,10 @@ class World:
     def _write_ceilings(self) -> None:
         rows = []
         for each in registry.kernels("ceilings"):
-            if each.id not in CEILINGS or not self._runs(each):
+            if each.id not in CEILINGS:
                 continue
             kernel, (n, tflops, gbps) = each.id, CEILINGS[each.id]
-            for toolkit in self.toolkits:
+            for toolkit in TOOLKITS:
                 point = {"kernel": kernel, "dtype": each.compute.dtype_in, "m": 1, "n": n, "k": 1, "cache": "warm"}
                 speed = {"tflops": tflops, "gbps": gbps, "rung": "ceiling", "build_key": self.key(kernel, toolkit)}
                 rows.append(self._row("ceilings", 1000.0, **point, **speed, toolkit=toolkit))

@@ -1,7 +1,5 @@
 """A CUPTI that keeps the rules of the real one's calls, and counts what it is told to."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 from collections.abc import Callable, Mapping
@@ -23,10 +21,7 @@ class SyntheticCupti:
     """
 
     def __init__(
-        self,
-        metrics: Mapping[str, tuple[str, float]],
-        passes: int = 2,
-        fails: Mapping[str, int] | None = None,
+        self, metrics: Mapping[str, tuple[str, float]], passes: int = 2, fails: Mapping[str, int] | None = None
     ) -> None:
         self.metrics, self.passes, self.fails = metrics, passes, dict(fails or {})
         self.asked: list[str] = []

@@ -3,8 +3,6 @@
 It lowers its clock to stay within its power cap, heats up and cools down, and counts energy in steps.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

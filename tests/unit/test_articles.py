@@ -1,7 +1,5 @@
 """articles/: one folder per article, and a line with file and remedy for whatever is wrong there."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
@@ -58,24 +56,28 @@ def test_the_numbers_are_those_of_all_articles(folder):
             "ada/article.yaml",
             "cache: cold",
             "cache: tepid",
-            "ada/article.yaml, line 10, key 'cache': 'tepid' is not one of",
+            "article.yaml, line 10, key 'cache': 'tepid' is not one of",
         ),
         ("ada/article.yaml", "cache: cold", "cash: cold", "ada/article.yaml, line 1, key 'the top level'"),
         ("ada/article.yaml", "title:", "source: cute\ntitle:", "ada/article.yaml, line 1, key 'the top level'"),
         ("ada/article.yaml", "4090: NVIDIA", "4090: ATI", "hardware.RTX 4090': chips.yaml has no chip 'ATI GeForce"),
         ("ozaki/article.yaml", "source: cutile", "source: ozaki", "key 'source': there is no other article 'ozaki'"),
-        ("ada/numbers.csv", "hardware,place", "hardware,page", "line 1: nothing reads the column 'page'; remove it"),
+        ("ada/numbers.csv", "hardware,place", "hardware,page", "line 1: the columns are table,system,dtype,"),
+        ("ada/numbers.csv", ",fp16,", ",half,", "line 2: dtype: 'half' is not one of fp32, fp16"),
+        ("ada/numbers.csv", "TFLOP/s", "Tflops", "line 3: throughput in 'Tflops'; convert it to TFLOP/s or GFLOP/s."),
+        ("ada/numbers.csv", "throughput,", "throughput,-", "line 3: value: -153.6 is below 0; correct it."),
+        ("ada/numbers.csv", "throughput,", "throughput,1;", "value: '1;153.6' is not of type 'number'; correct it."),
+        ("ada/numbers.csv", ",4096,,", ",4096,", "line 2: 10 cells, not 11; put text with a comma into quotes."),
+        ("ada/numbers.csv", ",fp16,", ',"fp16,', "numbers.csv is not a CSV in UTF-8 with a header ("),
+        ("ada/numbers.csv", ",895,us", ",153.6,TFLOP/s", "line 2: time in 'TFLOP/s'; convert it to s or ms or us."),
+        ("ada/numbers.csv", "time,895,us", "throughput,1,TFLOP/s", "line 3: tells of the same as line 2; remove one"),
+        ("ada/map.yaml", "  1.1 naive 2x tiling", "  1.0 naive", "map.yaml is not YAML: the key '1.0 naive"),
         ("ada/map.yaml", "program: author's program", "program: absent", "key 'systems.1.0 naive"),
         ("ada/map.yaml", "[ada.scalar]", "[adda.scalar]", "line 2, key 'systems.1.0 naive': 'adda.scalar' is neither"),
         ("cute/map.yaml", "[cublas.gemm]", "[cublas.gem]", "'cublas.gem' is neither a kernel nor a library; name one"),
         ("ada/map.yaml", "program: author's program", "whose: mine", "ada/map.yaml, line 2, key 'systems.1.0 naive'"),
         ("ada/map.yaml", "final kernel:", "last kernel:", "the system 'final kernel' of numbers.csv is missing"),
-        (
-            "ladder/map.yaml",
-            "[ladder.vectorized]",
-            "[ladder.naive]",
-            "is called 'author's program' above; settle",
-        ),
+        ("ladder/map.yaml", "[ladder.vectorized]", "[ladder.naive]", "is called 'author's program' above; settle"),
         ("ada/numbers.csv", "RTX 4090", "RTX 4080", "article.yaml has no hardware 'RTX 4080'; name its chip"),
     ],
 )
@@ -100,14 +102,8 @@ def test_what_is_wrong_is_one_line_with_its_file(folder, file, old, new, said):
         ({"derive": "rate"}, "claim 'x.y', key 'derive': 'rate' is none of share, ratio, step, order"),
         ({"derive": "share"}, "key 'published': name the rows of numbers.csv that it is derived from"),
         ({"derive": "share", "published": [{"system": "L9"}]}, "0 rows of numbers.csv match (system L9), not one"),
-        (
-            {"derive": "step", "published": [{"system": "L1 naive", "metric": "throughput"}]},
-            "a step is of a row 'A over B'",
-        ),
-        (
-            {"derive": "share", "published": [{"system": "A6000", "metric": "peak_bandwidth"}]},
-            "map.yaml has no kernels",
-        ),
+        ({"derive": "step", "published": [{"system": "L1 naive", "metric": "throughput"}]}, "step is of a row 'A over"),
+        ({"derive": "share", "published": [{"system": "A6000", "metric": "peak_bandwidth"}]}, "map.yaml has no kernel"),
     ],
 )
 def test_what_cannot_be_derived_is_refused_with_its_line(tmp_path, entry, said):
@@ -141,6 +137,15 @@ def test_a_folder_alone_makes_an_article(folder, monkeypatch, capsys):
     assert (step.value, step.same_side, step.family, step.where) == (2.0, True, "ladder", "p")
     assert found["fresh.ratio.Kernel-1.a.fp32.n4096"].value == 0.45
     assert "fresh" in articles.about("ladder") and "fresh" in {name for each in references() for name in each.articles}
+    (about := folder / "fresh/article.yaml").write_text(about.read_text() + "causes: {noise: [a*], tea: [fresh*]}\n")
+    about.write_text(about.read_text() + "headlines: {fresh.none: x}\n")
+    articles._read.cache_clear()
+    capsys.readouterr()
+    assert command.run(["article", "check", "fresh"]) == 1
+    headline, cause, other, last = capsys.readouterr().out.splitlines()
+    assert "line 13, key 'headlines.fresh.none': no claim of fresh is called 'fresh.none'; name one" in headline
+    assert "line 12, key 'causes.noise': no claim of fresh is called 'a*'" in cause and "no cause 'tea'" in other
+    assert last == "fresh: 7 claims, 3 problems"
     assert command.run(["article", "judge", "fresh"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"fresh.order\S+ +reproduced", shown) and "7 claims on NVIDIA H200" in shown
@@ -168,6 +173,10 @@ def test_a_claim_may_name_kernels_of_any_family(folder):
     named = [{"id": "ada.across"}, {"id": "across.x"}, {"id": "across.y", "family": "memory"}]
     (folder / "claims.yaml").write_text(yaml.safe_dump({"claims": [{**each, **entry} for each in named]}))
     assert [claim.family for claim in claims.load_file(folder / "claims.yaml", "ada")] == ["ada", "hopper", "memory"]
+    (folder / "claims.yaml").unlink()
+    shutil.copytree(folder / "ada", folder / "an-other")
+    with pytest.raises(UserError, match=r"an-other/claims.yaml: claim 'ada\.\S+' is called as one of ada; rename one"):
+        claims.load()
 
 
 def test_a_claim_rests_on_the_authors_program_on_the_same_idea_or_on_ours(folder):
@@ -190,6 +199,15 @@ def test_a_claim_rests_on_the_authors_program_on_the_same_idea_or_on_ours(folder
     assert problem.endswith(
         "line 42, key 'systems.L9 nothing': numbers.csv has no such system; remove it, or enter its numbers"
     )
+
+
+def test_headlines_and_stories_are_of_claims_and_every_article_of_a_text_has_a_short_name():
+    known = {claim.id: claim for claim in claims.load()}
+    for text in map(articles.article, articles.article_names()):
+        named = {*text.headlines, *text.stories}
+        assert {known[name].article for name in named} <= {text.name}, text.name
+        assert text.short and (text.headlines or text.name == "plamo"), text.name
+        assert all(known[name].value for name in text.headlines)
 
 
 def test_a_table_is_one_entry():

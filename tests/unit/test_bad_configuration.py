@@ -1,7 +1,5 @@
 """Wrong configurations and command lines: one line that names the key and the remedy, exit code 1, no traceback."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import math
@@ -50,16 +48,11 @@ WRONG: list[tuple[str, Any, str]] = [
     ("colour", "blue", "('colour' was unexpected); choose among measure, "),
     ("sweep.round", 3, "sweep: [...]('round' was unexpected); choose among rounds, "),
     ("sweep.rounds", 0, "sweep.rounds: 0 is less than the minimum of 2; rounds in which each point is sampled"),
-    ("sweep.rounds", "5", "sweep.rounds: '5' is not of type 'integer'"),
-    ("sweep.rounds", ABSENT, "sweep: 'rounds' is a required property; add it"),
     ("sweep.interval", math.nan, "sweep.interval: nan is not of type 'number'"),
     ("sweep.samples_per_round", [9, 3], "sweep.samples_per_round: the minimum, 9, exceeds the maximum, 3; swap them"),
-    ("sweep.samples_per_round", [9], "sweep.samples_per_round: [9] is too short; minimum and maximum number"),
-    ("sweep.toolkits", ["cuda11"], "sweep.toolkits.0: 'cuda11' is not one of [...]; choose one of cuda12, cuda13"),
     ("sweep.kernels_at.cutile.kernels", ["cutile.matmul_fp61"], "among cutile.matmul_fp64, cutile.matmul_fp16, "),
     ("sweep.kernels_at.ladder.sizes", [4069], "sweep.kernels_at.ladder: 4069 is not timed; choose among sweep.sizes.l"),
     ("sweep.sizes_of.ladder", [4069], "sweep.sizes_of.ladder: 4069 is not timed; choose among sweep.sizes.ladder ("),
-    ("sweep.sizes.ladder", ["big"], "sweep.sizes.ladder.0: 'big' is not of type 'integer'"),
     ("sweep.sizes.ladder", [1 << 40], "sweep.sizes.ladder: 1099511627776 needs more than a TiB of memory; choose a"),
     ("sweep.sizes.ladder", ABSENT, "sweep.sizes: family ladder has no sizes; add a list, such as [1024]"),
     ("sweep.sizes.snake", [1024], "sweep.sizes: there is no kernel family snake; choose among ada,"),
@@ -68,13 +61,10 @@ WRONG: list[tuple[str, Any, str]] = [
     ("regimes.minutes", {"nonesuch": 1}, "regimes.minutes: there is no kernel family nonesuch; choose among ada"),
     ("families", ["ladder", "snake"], "families: there is no kernel family snake; choose among ada,"),
     ("families", [], "families: [] [...]; families to build, gate and report"),
-    ("families", ["ladder", "ladder"], "families: ['ladder', 'ladder'] has non-unique elements"),
     ("gpu", {"name": "NVIDIA H200"}, "gpu: 'capability' is a required property; add it"),
-    ("gpu", "H200", "gpu: 'H200' is not of type 'null', 'object'; the GPU that jobs measure on"),
     *(("gpu", {"name": name, "capability": 90}, "one line") for name in (" ", "NVIDIA H200\n", "NVIDIA\nH200", "")),
     ("gpu", {"name": "X", "capability": 999}, "gpu.capability: X has compute capability 99.9, for which no toolkit"),
     ("recorded_gpu", "nonesuch", "recorded_gpu: there is no [...]; choose among h100-80gb-hbm3, h200, or record it"),
-    ("recorded_gpu", "../h200", "recorded_gpu: '../h200' does not match"),
     ("tuned_gpu", "nonesuch", "tuned_gpu: there is no [...], none, or search them with the target tune"),
     ("build.cuda13", [77], "build.cuda13: cuda13 does not compile for 77; choose among 75, 80,"),
     ("build.cuda13", "all", "build.cuda13: 'auto' was expected; write auto, or a list of compute capabilities x 10"),
@@ -86,7 +76,6 @@ WRONG: list[tuple[str, Any, str]] = [
     ("experiments.ozaki", {"products": {"round": 3}}, "experiments.ozaki: [...]its settings: rounds,"),
     ("experiments.ozaki", {"products": {"trial_seconds": math.nan}}, "products.trial_seconds[...]of its default, 0.2"),
     ("experiments.ozaki", {"products": {"rounds": True}}, "products.rounds cannot be true; [...]default, 5. "),
-    ("experiments.ozaki", {"products": {"rounds": 10**30}}, "its default, 5, and at most 1000000."),
     *(
         ("experiments.hopper", {"forms": {"sizes": sizes}}, "forms.sizes[...]give some of its default, [1024, 1536,")
         for sizes in ([0], [-4096], [4095], [True], [[4096]], [])
@@ -140,9 +129,7 @@ def test_a_toolkit_that_tunes_must_be_built() -> None:
         ({"sweep": {"sizes": {"ladder": [512], "cutile": [1024], "crt": [8192]}}}, [512], []),
     ],
 )
-def test_the_command_line_gives_values_as_a_file_does(
-    told: dict[str, Any], sizes: list[int], counters: list[int]
-) -> None:
+def test_the_command_line_gives_values_as_a_file_does(told, sizes, counters):
     config = copy.deepcopy(shipped())
     update_config(config, told)
     command_line.settle(config, told, told)
@@ -243,9 +230,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(("words", "said"), REFUSED)
-def test_a_wrong_command_line_is_refused_in_one_line(
-    words: str, said: str, places: dict[str, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_command_line_is_refused_in_one_line(words, said, places, monkeypatch):
     monkeypatch.chdir(ROOT)
     told = words.format(**places).split()
     with pytest.raises(UserError) as refusal:

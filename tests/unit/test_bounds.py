@@ -1,7 +1,5 @@
 """The bounds of the gate as numbers, worked out from the formulas of its documentation."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

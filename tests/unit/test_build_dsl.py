@@ -11,7 +11,7 @@ from records import changed
 from support import ROOT, in_cuda13
 
 from gemmrepro import registry
-from gemmrepro.build import cute_dsl, cute_dsl_trace, toolkit
+from gemmrepro.build import cute_dsl, cute_dsl_trace, cutile, toolkit
 from gemmrepro.build.key import COMPILERS, build_key, compiler
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
@@ -83,22 +83,27 @@ def test_only_cutile_makes_a_binary_for_every_entry_point():
         assert compiler(kernel).units(kernel) == (kernel,)
 
 
-def test_a_missing_dsl_is_named_with_what_to_do(monkeypatch):
-    monkeypatch.setattr(cute_dsl, "PACKAGES", ("no-such-package-of-this-name",))
-    with pytest.raises(UserError, match=r"no-such-package-of-this-name, which is not installed; run Snakemake with"):
-        COMPILER.packages(PORT)
+PYTHON = [
+    (cute_dsl, cute_dsl.CuteDsl, PORT, cute_dsl.compile_ptx),
+    (cutile, cutile.CuTile, registry.kernel("cutile.matmul_bf16"), cutile.compile_cubins),
+]
+"""Compilers of Python: module, class, a kernel, and what compiles it."""
 
 
-def test_a_refused_source_is_told_in_the_compilers_own_words(tmp_path):
+@pytest.mark.parametrize(("module", "maker", "kernel", "compile"), PYTHON, ids=["cute_dsl", "cutile"])
+def test_a_missing_compiler_and_a_refused_source_are_told(tmp_path, monkeypatch, module, maker, kernel, compile):
     broken = tmp_path / "broken.py"
     broken.write_text("import no_such_module_of_this_name\n")
     (tmp_path / "out").mkdir()
-    with pytest.raises(UserError) as refused:
-        cute_dsl.compile_ptx(replace(PORT, source=str(broken)), ["90"], 1, tmp_path / "out")
-    assert "for sm_90:" in str(refused.value) and "ModuleNotFoundError" in str(refused.value)
-    assert "Correct broken.py" in str(refused.value)
-    with pytest.raises(UserError, match=r"gone\.py of cute\.dsl_three_stages is missing"):
-        cute_dsl.compile_ptx(replace(PORT, source="gone.py"), ["90"], 1, tmp_path)
+    with pytest.raises(UserError, match="for sm_90:") as refused:
+        compile(replace(kernel, source=str(broken)), ["90"], 1, tmp_path / "out")
+    said = str(refused.value)
+    assert "ModuleNotFoundError" in said and ("Correct broken.py" in said) == (module is cute_dsl)
+    with pytest.raises(UserError, match=rf"gone\.py of {kernel.id} is missing"):
+        compile(replace(kernel, source="gone.py"), ["90"], 1, tmp_path)
+    monkeypatch.setattr(module, "PACKAGES", ("no-such-package-of-this-name",))
+    with pytest.raises(UserError, match=r"no-such-package-of-this-name, which is not installed; run Snakemake with"):
+        maker().packages(kernel)
 
 
 def test_ptx_is_assembled_for_every_architecture_and_kept_for_newer_ones(tmp_path, monkeypatch):

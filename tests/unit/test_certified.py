@@ -1,7 +1,5 @@
 """R10 to R17 of crt on the CPU: their sources, launch after launch; the certified ones against `ozaki.decided`."""
 
-from __future__ import annotations
-
 import shutil
 from fractions import Fraction
 
@@ -80,9 +78,7 @@ def test_layouts_scalars_and_leading_dimensions(turned: tuple[bool, bool], law: 
         ("normal", (5, 390, 60), (True, True)),
     ],
 )
-def test_later_rungs_decide_and_compute_the_same_bits(
-    law: str, shape: tuple[int, int, int], turned: tuple[bool, bool], level: str
-) -> None:
+def test_later_rungs_decide_and_compute_the_same_bits(law, shape, turned, level):
     """As R10, by residues and in double, with several tiles a block and more steps than stages."""
     rng = np.random.default_rng(6)
     a, b = CASES[law][0](rng, *shape)
@@ -98,9 +94,7 @@ def test_later_rungs_decide_and_compute_the_same_bits(
 @pytest.mark.parametrize(
     ("failing", "native"), [([(0, 1)], 1), ([(0, 0), (0, 2)], 9)], ids=["another tile", "all of the first wave"]
 )
-def test_the_first_wave_alone_may_send_all_of_c_to_double(
-    monkeypatch: pytest.MonkeyPatch, failing: list[tuple[int, int]], native: int
-) -> None:
+def test_the_first_wave_alone_may_send_all_of_c_to_double(monkeypatch, failing, native):
     """Two blocks begin with tiles (0, 0) and (0, 2) of nine. Where a tile fails, a large number meets a zero.
 
     Passes over A, B and C take no time here, so that residues are faster for small products, too.
@@ -124,9 +118,6 @@ def test_the_first_wave_alone_may_send_all_of_c_to_double(
 def test_beta_of_zero_takes_no_c() -> None:
     a, b = inputs.normal(np.random.default_rng(9), 6, 7, 8)
     assert not staged.Certified().run(a, b, 0.0, 0.0, np.full((6, 7), np.nan), loosened=99).c.any()
-
-
-# Passes over A, B and C in one launch each ----------------------------------------------------------------------------
 
 
 def uneven(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -227,9 +218,6 @@ def test_a_planted_bug_is_found(level: str, name: str, pattern: str, replacement
             return True
 
     assert any(found(seed) for seed in range(6)), name
-
-
-# The model alone ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", inputs.INPUTS | CASES)

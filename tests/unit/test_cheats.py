@@ -4,8 +4,6 @@ Python stands in for the kernels and a simulated clock for the GPU's; gate, roun
 as CUDA kernels are in tests/gpu/test_gpu_cheats.py.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -281,9 +279,10 @@ def gate(kernel: Kernel, gpu: Gpu) -> str:
 
 
 def swept(
-    kernel: Kernel, gpu: Gpu, folder, monkeypatch, record: registry.Kernel = NAIVE
+    kernel: Kernel, gpu: Gpu, folder, monkeypatch, record: registry.Kernel = NAIVE, bind=None
 ) -> tuple[prepare.Sweep, list[str]]:
     """A sweep of one round over the kernel of SIZE, beside an honest library; and what was said."""
+    bind = bind or (lambda given: lambda: kernel(given))
     said: list[str] = []
     document = {"rounds": 2, "interval": 0.01, "seconds_per_round": 0.1, "samples_per_round": [3, 9]}
     document |= {"caches": ["cold", "warm"], "toolkits": ["cuda13"], "sizes": {"ladder": [SIZE]}}
@@ -304,7 +303,7 @@ def swept(
         settings=settings,
         build=folder,
         kernels={record.id: record},
-        loaded={(NAIVE.id, "cuda13"): SimpleNamespace(arch="sm_90", bind=lambda given: lambda: kernel(given))},
+        loaded={(NAIVE.id, "cuda13"): SimpleNamespace(arch="sm_90", bind=bind)},
         points=tuple(points),
         skipped=tuple(skipped),
         versions={"cublas.sgemm": "1"},

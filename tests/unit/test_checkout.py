@@ -1,7 +1,5 @@
 """The forms that a checkout comes in: clones with other line ends, archives within other repositories, other owners."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re
@@ -67,9 +65,7 @@ def test_changes_count(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("within", [".", "below"])
 @pytest.mark.parametrize("told", ["", "0" * 40])
-def test_an_archive_has_no_commit_of_the_repository_around_it(
-    within: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_has_no_commit_of_the_repository_around_it(within, told, tmp_path, monkeypatch):
     _git(tmp_path, "init", "-q")
     _git(tmp_path, "commit", "-q", "--allow-empty", "-m", "another")
     place = tmp_path / within

@@ -1,57 +1,86 @@
-"""What a cell of a table may hold, as text and in the JSON schema."""
+"""What a cell of a table may hold, and how a table of another stage is read: a foreign one is refused in one line."""
 
-from __future__ import annotations
+import json
+from pathlib import Path
 
 import pytest
 
-from gemmrepro.measure.columns import About, Column, number
+from gemmrepro.errors import UserError
+from gemmrepro.measure.columns import ROW, SUMMARY_COLUMNS, Column, number
+from gemmrepro.measure.rows import load_regimes, read_table
+
+PLAIN = Column("", optional=True)
+LEAST = Column("", "number", least=0.0)
 
 
-def test_what_a_cell_may_hold():
-    least = Column("x", "number", False, About("", least=0.0, above=None))
-    assert least.allows("0") and least.allows("2.5") and not least.allows("-1") and not least.allows("")
-    above = Column("x", "number", True, About("", above=0.0))
-    assert above.allows("") and above.allows("0.1") and not above.allows("0")
-    whole = Column("n", "integer", False, About("", least=1))
-    assert whole.allows("4096") and not whole.allows("04096") and not whole.allows("1.5") and not whole.allows("0")
-    text = Column("t", "text", False, About("", among=("a", "b")))
-    assert text.allows("a") and not text.allows("c") and not text.allows("")
-    pattern = Column("t", "text", False, About("", pattern="^[ab]+$"))
-    assert pattern.allows("ab") and not pattern.allows("abc")
-    assert text.schema == {"enum": ["a", "b"]}
-    assert whole.schema["type"] == "integer" and whole.schema["minimum"] == 1 and "minLength" not in whole.schema
-    assert above.schema["type"] == ["number", "null"] and above.schema["exclusiveMinimum"] == 0.0
-    plain = Column("t", "text", True, About(""))
-    assert plain.schema["type"] == ["string", "null"] and plain.allows("cuBLAS, B K-major") and plain.allows("")
-    for hidden in ("<b>", "a\u202eb", "a\u200bb", "\u0441uBLAS", "a\nb", "ab\n"):
-        assert not plain.allows(hidden)
+@pytest.mark.parametrize(
+    ("column", "good", "bad", "why"),
+    [
+        (LEAST, ["0", "2.5"], ["-1"], "-1 is below 0"),
+        (LEAST, [], [""], "it is empty"),
+        (Column("", "number", optional=True, above=0), ["", "0.1"], ["0"], "0 is not above 0"),
+        (Column("", "integer", least=1), ["4096"], ["04096", "1.5"], "is not of type 'integer'"),
+        (Column("", among=("a", "b")), ["a", "b"], ["c"], "'c' is not one of a, b"),
+        (Column("", pattern="^[ab]+$"), ["ab"], ["abc"], "'abc' does not match"),
+        (PLAIN, ["", "cuBLAS, B K-major"], ["<b>", "a\u202eb", "a\u200bb", "\u0441uBLAS", "a\nb", "ab\n"], "not match"),
+    ],
+)
+def test_what_a_cell_may_hold(column: Column, good: list[str], bad: list[str], why: str) -> None:
+    assert not any(map(column.complaint, good))
+    assert all(why in column.complaint(cell) for cell in bad)
+
+
+SPELLED = [("175.5", 175.5), ("-0.5", -0.5), ("5e-05", 5e-5), ("1e+10", 1e10), ("0", 0), ("-4096", -4096)]
+NONE = ["1_75.5", "\u0661\u0667\u0665", "\uff11\uff17", " 175.5 ", "+1", ".5", "1.", "01", "0x10", "nan", "inf", "-inf"]
+NO_INTEGERS = ["04096", "4096.0", "1e3", "-0", "4_096", "\uff14\uff10", "9" * 5000]
 
 
 @pytest.mark.parametrize(
     ("cell", "kind", "value"),
     [
-        *(("175.5", "number", 175.5), ("-0.5", "number", -0.5), ("5e-05", "number", 5e-5), ("1e+10", "number", 1e10)),
-        *(("0", "integer", 0), ("-4096", "integer", -4096)),
-        *(
-            (cell, "number", None)
-            for cell in (
-                "1_75.5",
-                "\u0661\u0667\u0665",
-                "\uff11\uff17\uff15",
-                " 175.5 ",
-                "+1",
-                ".5",
-                "1.",
-                "01",
-                "0x10",
-            )
-        ),
-        *((cell, "number", None) for cell in ("nan", "inf", "-inf", "1e999", "", "1\n", "9" * 400)),
-        *(
-            (cell, "integer", None)
-            for cell in ("04096", "4096.0", "1e3", "-0", "4_096", "\uff14\uff10\uff19\uff16", "9" * 5000)
-        ),
+        *((cell, "integer" if isinstance(value, int) else "number", value) for cell, value in SPELLED),
+        *((cell, "number", None) for cell in (*NONE, "1e999", "", "1\n", "9" * 400)),
+        *((cell, "integer", None) for cell in NO_INTEGERS),
     ],
 )
 def test_a_number_has_the_spelling_that_tables_are_written_with(cell, kind, value):
     assert number(cell, kind) == value
+
+
+def table(folder: Path, header: list[str], **cells: str) -> Path:
+    path = folder / "summary.csv"
+    path.write_text(",".join(header) + "\n" + ",".join(cells.get(name, "1") for name in header) + "\n")
+    return path
+
+
+def test_cells_have_the_types_of_their_columns(tmp_path: Path) -> None:
+    read = read_table(table(tmp_path, SUMMARY_COLUMNS, kernel="ladder.naive", ratio=""), ROW)
+    assert (read.kernel[0], read.n[0], str(read.n.dtype)) == ("ladder.naive", 1, "Int64")
+    assert read.ratio.isna().all() and read.median_us.tolist() == [1.0]
+    missing = read_table(tmp_path / "none.csv", ROW)
+    assert missing.empty and list(missing.columns) == SUMMARY_COLUMNS
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "words"),
+    [
+        (SUMMARY_COLUMNS[1:], {}, f"has no column {SUMMARY_COLUMNS[0]}; it was written by another version"),
+        (SUMMARY_COLUMNS, {"median_us": "12 ms"}, "line 2: median_us is '12 ms', which is not a number"),
+        (SUMMARY_COLUMNS, {"m": "\u0664\u0660"}, "line 2: m is '\u0664\u0660', which is not a number"),
+        (SUMMARY_COLUMNS, {"kernel": '"'}, "is not a readable CSV"),
+    ],
+)
+def test_a_foreign_table_is_refused(tmp_path: Path, header: list[str], cells: dict[str, str], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        read_table(table(tmp_path, header, **cells), ROW)
+
+
+def test_regimes_are_read_with_their_circumstances(tmp_path: Path) -> None:
+    folder = tmp_path / "ladder"
+    folder.mkdir()
+    assert load_regimes(tmp_path, "ladder").run == {} and load_regimes(None, "ladder").by_regime() == {}
+    (folder / "run.json").write_text(json.dumps({"gpu": {"name": "NVIDIA H200"}}))
+    assert load_regimes(tmp_path, "ladder").run["gpu"]["name"] == "NVIDIA H200"
+    (folder / "run.json").write_text("{")
+    with pytest.raises(UserError, match=r"run\.json"):
+        load_regimes(tmp_path, "ladder")

@@ -1,7 +1,5 @@
 """The one command line: every stage that it lists can be started, with options that are declared once."""
 
-from __future__ import annotations
-
 import importlib
 import re
 

@@ -12,17 +12,17 @@ from recordings import GPU, Recorded, drawn, pair, reword, write
 
 from gemmrepro import __main__ as command
 from gemmrepro.errors import UserError
-from gemmrepro.measure.recording import SAMPLES
-from gemmrepro.recordings import compare, comparison
-from gemmrepro.recordings.comparison import (
+from gemmrepro.measure.recording import POINT, SAMPLES
+from gemmrepro.recordings import compare
+from gemmrepro.recordings.compare import (
     FASTER,
     SAME,
     SLOWER,
     UNCLEAR,
-    Paired,
+    Levels,
     Prior,
     Rounds,
-    Run,
+    Side,
     compared,
     slopes,
     verdict,
@@ -137,28 +137,27 @@ def test_what_cannot_be_compared_is_said(runs, monkeypatch, arguments, complaint
         command.run(["compare", *arguments])
 
 
-def ratios(rng, level=0.0, scatter=0.001, rounds=3):
-    """The rounds of a row whose times are twice as long as those of its baseline."""
-    drawn = level + scatter * rng.standard_normal(rounds)
-    return Rounds(list(np.log(2.0) + drawn), list(-np.log(2.0) - drawn))
+def steady(rng, level=0.0, scatter=0.001, rounds=3):
+    """The rounds of a row whose times are twice as long as those of its baseline, which stands still."""
+    return Rounds(list(math.log(2.0) + level + scatter * rng.standard_normal(rounds)), [0.0] * rounds)
 
 
-def side(rounds, clock="1980"):
+def side(rounds, card="", **cells):
     """A run of rows by their rounds, each compared with a library."""
-    cells = {"toolkit": "cuda13", "build_key": "k", "baseline": "cublas.sgemm", "clock_mhz": clock}
-    rows = {
-        (name,): {"kernel": name, **cells, "median_us": repr(math.exp(float(np.mean(each.times))))}
+    alike = {"toolkit": "cuda13", "build_key": "k", "baseline": "cublas.sgemm", "clock_mhz": "1980", **cells}
+    rows = [
+        {**dict.fromkeys(POINT, ""), "kernel": name, **alike, "median_us": repr(math.exp(float(np.mean(each.times))))}
         for name, each in rounds.items()
-    }
-    return Run(rows, {(name,): each for name, each in rounds.items()})
+    ]
+    return Side(rows, {tuple(row[name] for name in POINT): rounds[row["kernel"]] for row in rows}, card=card)
 
 
 def test_rounds_find_a_slowdown_that_intervals_of_three_rounds_do_not():
     """The intervals of three rounds that scatter by 0.3 % are 1.5 % wide, and overlap."""
     before, after = (
-        {str(i): ratios(np.random.default_rng(10 * i + late), 0.02 * late, 0.003) for i in range(40)} for late in (0, 1)
+        {str(i): steady(np.random.default_rng(10 * i + late), 0.02 * late, 0.003) for i in range(40)} for late in (0, 1)
     )
-    changes = compared(side(before), side(after), same_gpu=True)
+    changes = compared(side(before), side(after))
     found = [change.verdict for change in changes]
     assert found.count(SLOWER) >= 36 and FASTER not in found
     assert all(change.by == "baseline" and 0.005 < change.least < 0.03 for change in changes)
@@ -167,23 +166,22 @@ def test_rounds_find_a_slowdown_that_intervals_of_three_rounds_do_not():
 def test_what_two_cards_differ_by_is_no_change():
     """Rows of steady kernels that are 0.5 % apart: found on one card, and the same on two; 2 % are found on both."""
     before, other, slower = (
-        {str(i): ratios(np.random.default_rng(10 * i + late), level, 0.0005) for i in range(40)}
+        {str(i): steady(np.random.default_rng(10 * i + late), level, 0.0005) for i in range(40)}
         for late, level in enumerate((0.0, 0.005, 0.02))
     )
-    on_one = compared(side(before), side(other), same_gpu=True)
-    on_two = compared(side(before), side(other), same_gpu=True, two_cards=True)
+    on_one = compared(side(before), side(other))
+    on_two = compared(side(before, "one"), side(other, "two"))
     assert {change.verdict for change in on_one} == {SLOWER} and {change.verdict for change in on_two} == {SAME}
-    found = compared(side(before), side(slower), same_gpu=True, two_cards=True)
+    found = compared(side(before, "one"), side(slower, "two"))
     assert {change.verdict for change in found} == {SLOWER}
 
 
 def test_a_ratio_that_the_kernels_own_cycles_contradict_is_the_baselines():
-    rng = np.random.default_rng(4)
-    before = {str(i): ratios(rng) for i in range(20)}
-    slower = {name: Rounds(each.times, [value - 0.2 for value in each.ratios]) for name, each in before.items()}
-    assert {change.verdict for change in compared(side(before), side(slower), same_gpu=True)} == {UNCLEAR}
-    longer = {name: Rounds([t + 0.2 for t in each.times], each.ratios) for name, each in slower.items()}
-    assert {change.verdict for change in compared(side(before), side(longer), same_gpu=True)} == {SLOWER}
+    before = {str(i): steady(np.random.default_rng(i)) for i in range(20)}
+    faster = {name: Rounds(each.times, [value - 0.2 for value in each.baseline]) for name, each in before.items()}
+    assert {change.verdict for change in compared(side(before), side(faster))} == {UNCLEAR}
+    longer = {name: Rounds([time + 0.2 for time in each.times], each.baseline) for name, each in before.items()}
+    assert {change.verdict for change in compared(side(before), side(longer))} == {SLOWER}
 
 
 def test_variances_of_many_rows_give_back_what_they_were_drawn_from():
@@ -191,40 +189,33 @@ def test_variances_of_many_rows_give_back_what_they_were_drawn_from():
     rng = np.random.default_rng(5)
     variances = 4.0 * 6 / rng.chisquare(6, 20000)
     estimated = variances * rng.chisquare(4, 20000) / 4
-    prior = Prior.of(list(estimated), [4.0] * 20000)
+    prior = Prior.of([(value, 4.0) for value in estimated])
     assert prior.freedom == pytest.approx(6, rel=0.1) and prior.variance == pytest.approx(4, rel=0.05)
-    alike = Prior.of(list(9.0 * rng.chisquare(4, 4000) / 4), [4.0] * 4000)
+    alike = Prior.of([(value, 4.0) for value in 9.0 * rng.chisquare(4, 4000) / 4])
     assert alike.freedom > 60 and alike.variance == pytest.approx(9, rel=0.05)
-    assert Prior.of([1.0] * 3, [4.0] * 3) == Prior()
-    with pytest.raises(ValueError, match="so few rounds do not say how much they scatter"):
-        comparison.shift([1.0], [2.0], Prior())
+    assert Prior.of([(1.0, 4.0)] * 3) == Prior()
+    assert compare.shift(Levels(([1.0], [2.0]), 0.0), Prior()) is None, "single rounds do not say how much they scatter"
 
 
 def drifting(rng, slope, rounds=3, level=0.0):
     """The rounds of a row whose baseline drifts by 2 %, with it `slope` times as much, and by 0.2 % by itself."""
     drift = 0.02 * rng.standard_normal(rounds)
-    times = level + slope * drift + 0.002 * rng.standard_normal(rounds)
-    return Rounds(list(times), list(drift - times))
+    return Rounds(list(level + slope * drift + 0.002 * rng.standard_normal(rounds)), list(drift))
 
 
 def test_what_drifts_with_the_baseline_but_less_or_more_hides_no_slowdown():
-    """Of 40 kernels each that follow their baseline 1.5 times, as it is, or not at all."""
+    """Of 40 kernels that follow their baseline 1.5 times; ratios of rounds scatter more than by the 2 % looked for."""
     rng = np.random.default_rng(7)
-    kernels = {
-        (f"k{i}", "cuda13", "bf16", *(str(size),) * 3, "", "warm"): slope + 0.1 * rng.standard_normal()
-        for size, slope in ((1024, 0.0), (2048, 1.0), (4096, 1.5))
-        for i in range(40)
-    }
-    cells = {"toolkit": "cuda13", "build_key": "k", "baseline": "cublas.gemm", "clock_mhz": "1980", "median_us": "1.0"}
-    rows = {point: {"kernel": point[0], **cells} for point in kernels}
+    slopes_of = {str(i): 1.5 + 0.1 * rng.standard_normal() for i in range(40)}
     first, second, slower = (
-        Run(rows, {point: drifting(rng, slope, level=level) for point, slope in kernels.items()})
-        for level in (0.0, 0.0, math.log(1.02))
+        {name: drifting(rng, slope, level=level) for name, slope in slopes_of.items()}
+        for level in (0, 0, math.log(1.02))
     )
-    same, found = ([change.verdict for change in compared(first, later, same_gpu=True)] for later in (second, slower))
-    assert same.count(SLOWER) + same.count(FASTER) <= 5 and found.count(SLOWER) >= 114 and FASTER not in found
-    by_ratio = [np.mean(first.rounds[point].ratios) - np.mean(slower.rounds[point].ratios) for point in kernels]
-    assert np.std(by_ratio) > 0.01, "ratios of rounds scatter more than by 2 % of what is looked for"
+    same, found = (
+        [change.verdict for change in compared(side(first, clock_mhz=""), side(later, clock_mhz=""))]
+        for later in (second, slower)
+    )
+    assert same.count(SLOWER) + same.count(FASTER) <= 2 and found.count(SLOWER) >= 38 and FASTER not in found
 
 
 def test_slopes_follow_from_rounds_within_a_run_alone():
@@ -233,13 +224,13 @@ def test_slopes_follow_from_rounds_within_a_run_alone():
     def row(slope, jump):
         drift = 0.03 * rng.standard_normal((2, 5))
         times = slope * drift + 0.001 * rng.standard_normal((2, 5))
-        return Paired((times[0], times[1] + jump), (drift[0], drift[1] + jump))
+        return (times[0], times[1] + jump), (drift[0], drift[1] + jump)
 
-    found = slopes([row(slope, jump=0.5) for slope in (0.6, 0.7, 0.8, 0.9)])
-    assert [each.value for each in found] == pytest.approx([0.6, 0.7, 0.8, 0.9], abs=0.05)
-    assert all(0.8 < each.spent <= 1 and each.variance < 0.05 for each in found)
-    still = slopes([Paired(([0.0], [0.1]), ([0.0], [0.1]))])[0]
-    assert (still.value, still.spent) == (1.0, 0.0), "single rounds: the ratio"
+    values, variances, spent = zip(*slopes([row(slope, jump=0.5) for slope in (0.6, 0.7, 0.8, 0.9)]), strict=True)
+    assert values == pytest.approx([0.6, 0.7, 0.8, 0.9], abs=0.05)
+    assert min(spent) > 0.8 and max(spent) <= 1 and max(variances) < 0.05
+    value, _, spent = slopes([(([0.0], [0.1]), ([0.0], [0.1]))])[0]
+    assert (value, spent) == (1.0, 0.0), "single rounds: the ratio"
 
 
 def test_another_algorithm_of_the_library_leaves_the_time_to_decide(runs, capsys):

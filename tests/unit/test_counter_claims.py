@@ -1,7 +1,5 @@
 """Claims that are calculated from hardware counters, and from what the sources and builds of two kernels hold."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +25,7 @@ def judged(tmp_path: Path, monkeypatch):
         keys = {"metric": "calculated", "function": "f", "kernels": ["ada.scalar"], "n": 4096}
         claim = replace(CLAIM, compute={**keys, **compute})
         folders = (made.measure, made.gates, made.build)
-        (entry,) = judging.judge_all(*folders, ("ada",), load_claims=lambda families: [claim]).as_json()["claims"]
+        (entry,) = judging.judge_all(*folders, ("ada",), load_claims=lambda families: [claim])["claims"]
         return entry
 
     return judge
@@ -87,5 +85,6 @@ def test_loads_are_counted_in_the_main_loop_where_no_counter_was_read(tmp_path):
     made = World(tmp_path, sizes=(4096,), counters=False).write()
     of = [claim for claim in claims.load(("ladder",)) if claim.id in ("ladder.loads.L1", "ladder.bandwidth.L1")]
     judged = judging.judge_all(made.measure, made.gates, made.build, ("ladder",), lambda families: of)
-    by = {entry.claim.id: entry for entry in judged.entries}
-    assert by["ladder.loads.L1"].exhibits and by["ladder.bandwidth.L1"].verdict == rules.NOT_MEASURED
+    by = {entry["id"]: entry for entry in judged["claims"]}
+    assert by["ladder.loads.L1"]["measured"]
+    assert by["ladder.bandwidth.L1"]["verdict"] == rules.NOT_MEASURED

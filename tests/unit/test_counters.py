@@ -1,7 +1,5 @@
 """Rows of counters.csv: of which runs there are some, and why there are none."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest
@@ -74,7 +72,7 @@ def gpu(monkeypatch) -> Gpu:
 def test_each_run_has_rows_by_metric_and_those_of_one_launch_its_own(gpu, tmp_path) -> None:
     rows, reason = results.collect(gpu, [RUN, ONE], tmp_path)
     assert reason == ""
-    found = {(row.kernel, row.metric): (row.value, row.unit) for row in rows}
+    found = {(row["kernel"], row["metric"]): (row["value"], row["unit"]) for row in rows}
     counted = {TIME: (5000, "ns"), BYTES: (7000000, "byte"), RATE: (1400000000000, "byte/s")}
     assert found == {
         **{("crt.fused", metric): value for metric, value in counted.items()},
@@ -83,11 +81,10 @@ def test_each_run_has_rows_by_metric_and_those_of_one_launch_its_own(gpu, tmp_pa
         ("ladder.naive", "launch__occupancy_limit_shared_mem"): (228, "block"),
         ("ladder.naive", "launch__waves_per_multiprocessor"): (62.0625, ""),
     }
-    assert {(row.kernel, row.build_key, row.m, row.n, row.k) for row in rows} == {
-        ("crt.fused", "key of crt.fused", 256, 256, 256),
-        ("ladder.naive", "key of ladder.naive", 256, 256, 256),
+    assert {(row["build_key"], row["m"], row["n"], row["k"]) for row in rows} == {
+        (f"key of {name}", 256, 256, 256) for name in ("crt.fused", "ladder.naive")
     }
-    texts = [{name: str(value) for name, value in vars(row).items()} for row in rows]
+    texts = [{name: str(value) for name, value in row.items()} for row in rows]
     check_counters(texts, [], tmp_path / "counters.csv")
 
 

@@ -1,7 +1,5 @@
 """A finished run as an RO-Crate: a small run of Snakemake, described and validated."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

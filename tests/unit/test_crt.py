@@ -4,9 +4,6 @@ The kernels themselves are judged by the numerical gate on a GPU. Here the very 
 round, reduce and reconstruct on the CPU (tests/unit/cuda_words.hpp turns CUDA's words into C++).
 """
 
-from __future__ import annotations
-
-import csv
 import math
 import shutil
 import subprocess
@@ -19,7 +16,7 @@ import pytest
 from ozaki_matrices import LAST_ROUNDING, integers_of
 
 from gemmrepro import registry
-from gemmrepro.core.paths import KERNELS_DIR, ROOT
+from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.operations import Shape
 from gemmrepro.ozaki import exact, inputs, moduli, residues, scheme2
 from gemmrepro.registry import Step
@@ -126,9 +123,6 @@ def device(request, tmp_path_factory) -> Device:
     if shutil.which("g++") is None:
         pytest.skip("g++ is not on PATH")
     return Device(tmp_path_factory.mktemp("crt"), *request.param)
-
-
-# Device functions ---------------------------------------------------------------------------------------------------
 
 
 def test_residues_of_elements(device: Device) -> None:
@@ -262,9 +256,6 @@ def test_seven_products_make_what_eight_do(device: Device, name: str) -> None:
     assert (device.factors(a, device.rows(a)[0], True) < np.repeat(moduli.moduli(device.count), 7)[:, None, None]).all()
 
 
-# Records ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("k", [1, 2000, 4104, 5008])
 def test_rows_of_residues_begin_at_lines_of_memory(k: int) -> None:
     """Where K is no multiple of 128 the product otherwise runs at half its speed."""
@@ -273,11 +264,3 @@ def test_rows_of_residues_begin_at_lines_of_memory(k: int) -> None:
         for name in mapped or {"residues_a", "residues_b"}:
             depth = -(-k // 2) if "factors" in name else k
             assert kernel.run.workspace[name].lengths(Shape.cube(k))[-1] == -(-depth // 128) * 128, (kernel.id, name)
-
-
-@pytest.mark.parametrize("family", ["crt", "sgemm"])
-def test_no_kernel_falls_off_at_a_size_between_multiples_of_128(family: str) -> None:
-    with (ROOT / f"reports/recorded/h200/{family}/summary.csv").open(newline="") as file:
-        ratios = {(row["kernel"], row["m"]): float(row["ratio"] or 0) for row in csv.DictReader(file)}
-    for kernel in registry.kernels(family):
-        assert ratios[kernel.id, "5008"] >= 0.85 * ratios[kernel.id, "4096"], kernel.id

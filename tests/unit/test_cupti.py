@@ -1,7 +1,5 @@
 """Reading counters with CUPTI: the order of its calls, its errors, and what the real library says without a GPU."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """CuTe's article: its printed order of blocks, and how many blocks an SM holds."""
 
-from __future__ import annotations
-
 import pytest
 
 from gemmrepro import registry

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from records import Array
 
 from gemmrepro import registry
 from gemmrepro.build import compile as build
@@ -62,11 +63,6 @@ def test_an_entry_point_that_kernels_share_is_compiled_once(monkeypatch, tmp_pat
     source.write_text("second")
     attempts("edited", PLAIN)
     assert calls() == ["sm_100"] * 3 + ["sm_90"] * 3
-
-
-class Array:
-    def __init__(self, pointer):
-        self.data = type("Memory", (), {"ptr": pointer})
 
 
 def test_the_compiler_is_promised_what_the_record_takes():
@@ -175,23 +171,6 @@ def test_spills_are_declared_or_a_failure_and_declared_ones_must_be_there():
     kernel, record = registry.kernel("cutile.matmul_fp64"), RECORDS["matmul_fp64"]
     assert {("sm_90", "spilled bytes"), ("sm_90", "stack bytes")} <= failed(kernel.with_promises(spills=()), record)
     assert failed(FP8.with_promises(spills=("90",)), RECORDS["k_major_fp8_e4m3"]) == {("sm_90", "spilled bytes")}
-
-
-def test_a_missing_compiler_is_named_with_what_to_do(monkeypatch):
-    monkeypatch.setattr(cutile, "PACKAGES", ("no-such-package-of-this-name",))
-    with pytest.raises(UserError, match=r"no-such-package-of-this-name, which is not installed; run Snakemake with"):
-        COMPILER.packages(PLAIN)
-
-
-def test_a_source_that_does_not_run_is_told_in_its_own_words(tmp_path):
-    broken = tmp_path / "broken.py"
-    broken.write_text("import no_such_module_of_this_name\n")
-    (tmp_path / "out").mkdir()
-    with pytest.raises(UserError, match="for sm_90:") as refused:
-        cutile.compile_cubins(replace(PLAIN, source=str(broken)), ["90"], 1, tmp_path / "out")
-    assert "ModuleNotFoundError" in str(refused.value)
-    with pytest.raises(UserError, match=r"gone\.py of cutile\.matmul_bf16 is missing"):
-        cutile.compile_cubins(replace(PLAIN, source="gone.py"), ["90"], 1, tmp_path)
 
 
 def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """What the hashes of code cover, and what changes them: by module for rules, by definition for keys."""
 
-from __future__ import annotations
-
 import ast
 import os
 from collections.abc import Iterator
@@ -91,9 +89,7 @@ def test_a_helper_three_imports_away_is_reached_and_its_neighbours_are_not(packa
         ("apart.py", "1", "2", False, False),
     ],
 )
-def test_an_edit_changes_the_hashes_of_what_rests_on_it(
-    package: Path, file: str, old: str, new: str, of_definitions: bool, of_modules: bool
-) -> None:
+def test_an_edit_changes_the_hashes_of_what_rests_on_it(package, file, old, new, of_definitions, of_modules):
     """By definition what reaches it, by module every stage that imports it, at any depth."""
     (package / "apart.py").write_text("ALONE = 1\n")
     low = frozenset({"gemmrepro.low"})

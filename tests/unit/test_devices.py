@@ -1,7 +1,5 @@
 """From nvidia-smi's answer to the page on machines that nobody here has: `tests/devices`, and some that are drawn."""
 
-from __future__ import annotations
-
 import json
 import random
 import re
@@ -111,9 +109,7 @@ def check_page(world: CardWorld, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("device", WORLDS, ids=lambda device: device.slug)
-def test_a_machine_is_found_or_says_why_not_in_one_line(
-    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_machine_is_found_or_says_why_not_in_one_line(device, tmp_path, monkeypatch):
     found, why_not = device.found(tmp_path, monkeypatch)
     if device in USABLE:
         assert divmod(found[0].capability, 10) == device.capability
@@ -125,9 +121,7 @@ def test_a_machine_is_found_or_says_why_not_in_one_line(
 @pytest.mark.parametrize(
     "device", [Device.read(DEVICES[slug]) for slug in (*WHOLE, *PAGED)] + [unseen(5)], ids=lambda device: device.slug
 )
-def test_a_usable_machine_is_measured_whole_and_has_its_page(
-    device: Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_usable_machine_is_measured_whole_and_has_its_page(device, tmp_path, monkeypatch):
     world = measured(device, tmp_path, monkeypatch)
     check_measured(world)
     check_filed(world)

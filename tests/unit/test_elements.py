@@ -1,7 +1,5 @@
 """Which elements of a result are right, and what is said of their errors."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The fused epilogue: its gate's bound, and what is asked of cublasLt (test_rings.py runs its kernels)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -96,9 +94,6 @@ def test_the_bound_that_is_shown_is_the_largest_that_passes(kernel: registry.Ker
         assert judged.err_scaled_max == pytest.approx(2 * steps, abs=1e-9)
         assert judged.passed == (2 * steps <= limit)
     assert allowed(kernel, None) is None and allowed(kernel, 0.0) == 0
-
-
-# The records ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", ["row,row,row", "row,col,row", "col,row,row"])

@@ -1,7 +1,5 @@
 """How a stage runs, and how it says that the disk is full: one line, which names the file that could not be written."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os
@@ -59,10 +57,7 @@ class OutOfMemoryError(Exception):
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (
-            OutOfMemoryError("Out of memory allocating 4,294,967,296 bytes (allocated so far: 0 bytes)."),
-            "needs 4.0 GiB",
-        ),
+        (OutOfMemoryError("Out of memory allocating 4,294,967,296 bytes (so far: 0 bytes)."), "needs 4.0 GiB"),
         (OutOfMemoryError("CUDA out of memory. Tried to allocate 12.50 GiB. GPU 0 has 11 GiB."), "needs 12.5 GiB"),
         (RuntimeError("cudaErrorMemoryAllocation: out of memory"), "needs more memory than there is"),
         (RuntimeError("CUBLAS_STATUS_ALLOC_FAILED"), "needs more memory than there is"),

@@ -1,7 +1,5 @@
 """Which rate of the GPU at hand a published value is carried over by, and experiments read point by point."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pandas as pd
@@ -64,9 +62,6 @@ def test_the_fastest_ceiling_counts_if_it_was_measured_on_this_gpu(monkeypatch):
     assert "measured" not in rate("NVIDIA GeForce RTX 4090").source, "the ceiling is another GPU's"
 
 
-# Units and counters
-
-
 def test_what_is_expected_is_in_the_measured_unit():
     def readings(unit: str) -> SimpleNamespace:
         return SimpleNamespace(judged=SimpleNamespace(value=SimpleNamespace(unit=unit)), carried=None)
@@ -121,9 +116,6 @@ def test_a_counter_is_of_its_kernel_toolkit_metric_and_size(tmp_path):
     failed = Evidence(measured=measured, gates={"k": {"passed": False}}, build_dir=tmp_path)
     with pytest.raises(NotMeasured, match="k failed its gate, so its rows count for nothing"):
         failed.counter("k", 4096, "m", "cuda13", "byte")
-
-
-# What cannot be, and why
 
 
 def shared(**more: object) -> SimpleNamespace:
@@ -202,7 +194,7 @@ def test_a_duration_without_its_interval_supports_nothing():
     place = {"kernel": "k", "toolkit": "cuda13", "dtype": "fp16", "m": 64, "n": 64, "k": 64, "cache": "warm"}
     row = pd.Series({**place, "median_us": 2.0, "ci_low_us": 1.9, "ci_high_us": float("nan")})
     with pytest.raises(NotMeasured):
-        METRICS["time"].of_row(row, "ms", "k")
+        rows.time(row, None, None, "ms", "k")
 
 
 def test_a_share_in_words():

@@ -1,7 +1,5 @@
 """Experiments: what is declared, how one is run and continued, how a recording is marked, and what rests on it."""
 
-from __future__ import annotations
-
 import csv
 import importlib
 import json
@@ -94,9 +92,6 @@ def brought(sums, tmp_path) -> tuple[World, Path]:
     return made, tmp_path / "out"
 
 
-# Declarations
-
-
 def test_an_unknown_name_is_refused_with_the_known_ones(sums):
     with pytest.raises(UserError, match="no experiment 'error'; its experiments: errors"):
         experiments.experiment("sums", "error")
@@ -128,9 +123,6 @@ def test_settings_may_be_changed_and_only_those_there_are(sums):
     ):
         with pytest.raises(UserError, match=said):
             experiments.with_settings(timed, changes)
-
-
-# Running
 
 
 class Loaded:
@@ -202,18 +194,22 @@ def test_an_interrupted_run_goes_on_and_a_changed_declaration_starts_anew(runner
     assert sum("/9]" in line for line in said) == 9
 
 
-def test_what_was_not_built_or_failed_its_gate_is_left_out(runner, tmp_path):
+@pytest.mark.parametrize(
+    ("changes", "left", "says"),
+    [
+        ({}, {("sums.inside", "cuda12"), ("cublas.gemm", "library")}, "sums.inside cuda13: it was not built"),
+        ({"packages": ("numpy", "nonesuch")}, set(), "nonesuch cannot be imported"),
+    ],
+)
+def test_what_was_not_built_failed_its_gate_or_lacks_a_package_is_left_out(runner, sums, tmp_path, changes, left, says):
     made, run = runner
     path = made.gates / "sums.outside.json"
     path.write_text(path.read_text().replace('"passed": true', '"passed": false'))
     (made.build / "cuda13" / "sums.inside.json").unlink()
-    rows, said, _ = run()
-    assert set(zip(rows["kernel"], rows["toolkit"], strict=True)) == {
-        ("sums.inside", "cuda12"),
-        ("cublas.gemm", "library"),
-    }
-    assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 3
-    assert any("sums.inside cuda13: it was not built" in line for line in said)
+    rows, said, done = run(replace(sums, **changes))
+    assert done and set(zip(rows["kernel"], rows["toolkit"], strict=True)) == left
+    assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == (3 if left else 1)
+    assert sum(says in line for line in said) == 1
 
 
 def test_one_on_the_cpu_runs_without_a_gpu_and_says_where(sums, tmp_path):
@@ -234,14 +230,6 @@ def test_one_on_the_cpu_runs_without_a_gpu_and_says_where(sums, tmp_path):
     # Other settings are other measurements.
     experiments_run.run(None, "sums", replace(on_cpu, settings={"samples": 4}), ["cuda12"], *paths, said.append)
     assert sum("/9]" in line for line in said) == 18
-
-
-def test_where_a_package_is_missing_nothing_runs_for_one_reason(runner, sums, tmp_path):
-    _, run = runner
-    rows, said, done = run(replace(sums, packages=("numpy", "nonesuch")))
-    assert done and rows.empty
-    assert [line for line in said if "nonesuch cannot be imported" in line] == said and len(said) == 1
-    assert len(read_json(tmp_path / "out/sums/errors.json", "", "")["skipped"]) == 1
 
 
 def test_what_gives_no_row_at_a_point_is_said_again_from_the_journal(runner, sums, tmp_path):
@@ -288,9 +276,6 @@ def test_a_row_that_does_not_fit_is_refused(sums, cells, word):
     cells = cells if word == "differ by" else whole | cells
     with pytest.raises(UserError, match=word):
         Context(None, sums, {}, {}).row(Subject("sums.inside", "cuda12", "key"), **cells)
-
-
-# Recordings
 
 
 def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
@@ -398,9 +383,6 @@ def _replace(path: Path, text: str, other: str) -> None:
     path.write_text(path.read_text().replace(text, other))
 
 
-# What rests on them
-
-
 def claim(**compute) -> claims.Claim:
     compute = {"metric": "experiment", "experiment": "errors", "value": "rms_u", "kernel": "sums.inside", **compute}
     return claims.Claim(
@@ -422,7 +404,7 @@ def claim(**compute) -> claims.Claim:
 
 def judged(made: World, folder: Path | None, one: claims.Claim) -> dict:
     paths = (made.measure, made.gates, made.build)
-    return judging.judge_all(*paths, ("sums",), lambda families: [one], folder).entries[0].as_json()
+    return judging.judge_all(*paths, ("sums",), lambda families: [one], folder)["claims"][0]
 
 
 EVERY = {"law": ["normal", "uniform", "integers"], "k": [64, 256, 1024]}
@@ -458,26 +440,29 @@ def test_a_claim_follows_from_the_rows(brought, compute, verdict, words):
         assert value["experiment"] == "errors" and value["from"][0].startswith("sums/errors/sums.inside/cuda12/")
 
 
-def test_stale_rows_and_failed_gates_support_nothing(brought, sums, tmp_path):
+@pytest.mark.parametrize(
+    ("bounds", "shown"), [({"most": 99}, 64.0), ({"least": 0}, 4.0), ({"least": 0, "most": 99}, 4.0)]
+)
+def test_of_many_points_the_one_that_is_nearest_to_contradicting_is_shown(brought, bounds, shown):
+    entry = judged(*brought, claim(**bounds, where={"law": ["normal", "uniform"], "k": [64, 256, 1024]}))
+    assert entry["measured"][0]["value"] == shown
+
+
+def test_stale_rows_and_failed_gates_support_nothing_and_another_toolkit_stands_in(brought):
     made, folder = brought
-    one = claim(over="sums.outside", above=1, where=EVERY)
-    path = made.gates / "sums.outside.json"
+    one, table = claim(over="sums.outside", above=1, where=EVERY), folder / "sums" / "errors.csv"
+    path, whole = made.gates / "sums.outside.json", table.read_text()
     saved = path.read_text()
     path.write_text(saved.replace('"passed": true', '"passed": false'))
     entry = judged(made, folder, one)
     assert entry["verdict"] == NOT_MEASURED and "failed its gate" in entry["explanation"]
     path.write_text(saved)
-    _replace(folder / "sums" / "errors.csv", ",current", ",stale")
+    _replace(table, ",current", ",stale")
     entry = judged(made, folder, one)
     assert entry["verdict"] == NOT_MEASURED and "stale" in entry["explanation"]
     assert judged(made, None, one)["verdict"] == NOT_MEASURED
-
-
-def test_the_other_toolkit_stands_in_where_one_has_no_rows(brought):
-    made, folder = brought
-    path = folder / "sums" / "errors.csv"
-    path.write_text("".join(line for line in path.read_text().splitlines(True) if ",cuda12," not in line))
-    entry = judged(made, folder, claim(over="sums.outside", above=1, where=EVERY))
+    table.write_text("".join(line for line in whole.splitlines(True) if ",cuda12," not in line))
+    entry = judged(made, folder, one)
     assert (entry["verdict"], entry["judged_on"]) == (REPRODUCED, "cuda13")
 
 
@@ -524,7 +509,7 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     assert len(drawing.table) == 9
     assert drawing.table[0] == {"law": "N(0, 1)", "K": 64, "inside": 4.0, "outside": 0.5, "cuBLAS": 0.5, "stale": False}
     assert "Recorded earlier on Synthetic GPU, 2000-01-01" in drawing.caption and "cuda12" in drawing.caption
-    assert "uniform, where K is 1,024: RMS error is highest for inside (64.0) and lowest for" in drawing.alt
+    assert drawing.alt == "Figure of RMS error. At integers, 1,024: inside 0, outside 0 and cuBLAS 0."
     svg = stage.svg_of(drawing)
     assert svg == stage.svg_of(draw(*brought))
     assert not drawing.stale
@@ -535,9 +520,6 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     drawing = draw(made, None)
     assert drawing.rows == [] and "Nothing was measured." in drawing.caption
     assert len(stage.svg_of(drawing)) > 1000
-
-
-# The declared ones' own arithmetic, on the CPU
 
 
 @pytest.fixture(scope="module")
@@ -560,9 +542,6 @@ def test_errors_are_what_they_say(ada):
     errors.add(exact.astype(np.float32), exact, scale, np)
     cells = errors.cells()
     assert (cells["rms_low_u"], cells["right"], cells["rms_u"]) == (0.0, 0.75, pytest.approx(0.5))
-
-
-# Figures that an article prints
 
 
 def figure(value: float) -> dict:

@@ -1,13 +1,11 @@
 """Figures draw what the rows say, say what they lack, are legible and small, and the same bytes for the same rows."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations, pairwise
 
@@ -22,8 +20,8 @@ from gemmrepro import __main__ as command
 from gemmrepro import registry
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import Lines, paper_figures, results
-from gemmrepro.figures import declared, kit, paper, stage, style
+from gemmrepro.experiments import paper_figures, results
+from gemmrepro.figures import declared, kit, ladder, paper, stage, style
 from gemmrepro.figures.inputs import Inputs, interval
 from gemmrepro.judge import claims
 from gemmrepro.measure.rows import ENOUGH, load, load_regimes
@@ -37,16 +35,17 @@ FAMILIES = [name for name in registry.family_names() if stage.painters(name)]
 def judged(name: str, article: str, verdict: str, over: float) -> ClaimView:
     """A claim that was judged at `over` times the published value."""
     value = MeasuredView(over, "ratio", over, over, (), "")
-    rest = {"correction": None, "kernels": (), "published": (), "judged_on": None}
+    rest = {"correction": None, "covered_by": None, "kernels": (), "published": (), "judged_on": None}
     words = dict.fromkeys(("where", "statement", "transfer", "transfer_reason", "explanation"), "")
     about = {"family": article, "article": article, "register": "article", "way": "measured", "verdict": verdict}
     return ClaimView(id=name, judged=(value,), expected=1.0, tolerance=0.1, **about, **rest, **words)
 
 
 def verdicts() -> VerdictsView:
-    """Sixty statements of two articles, from a hundredth to a hundred times what was published."""
+    """Sixty statements of two articles, from a hundredth to a hundred times what was published, and two headlines."""
     kinds = ("reproduced", "partly", "not reproduced")
     made = [judged(f"{i}", ("ladder", "ozaki")[i % 2], kinds[i % 3], 10 ** ((i - 30) / 15)) for i in range(60)]
+    made += [judged(name, "ladder", "not comparable here", 0.5) for name in ("ladder.ratio.L7", "ladder.speedup.all")]
     return VerdictsView(tuple(made), "NVIDIA H200", "recorded", {})
 
 
@@ -101,10 +100,11 @@ def test_every_figure_is_drawn_and_described_by_its_finding(inputs, drawings):
 
 
 def test_figures_are_small_and_legible_on_a_phone(svgs):
-    """At 300 pixels, the width of a column on a screen of 390, letters are 10 pixels high."""
+    """At 300 pixels, the width of a column on a screen of 390, and at 675 otherwise, letters are 11 pixels high."""
     for name, both in svgs.items():
-        width = float(re.search(r'viewBox="0 0 ([0-9.]+)', both[1])[1])
-        assert min(map(float, re.findall(r"font-size:([0-9.]+)px", both[1]))) * 300 / width >= 10, name
+        for svg, shown in zip(both, (675, 300), strict=True):
+            width = float(re.search(r'viewBox="0 0 ([0-9.]+)', svg)[1])
+            assert min(map(float, re.findall(r"font-size:([0-9.]+)px", svg))) * shown / width >= 11, name
         for svg in both:
             assert len(svg.encode()) <= BYTES and len(re.findall(r"<[a-zA-Z]", svg)) <= ELEMENTS, name
 
@@ -126,7 +126,7 @@ def test_without_rows_figures_say_so(inputs, tmp_path):
             if family in ("", "ladder", "cute", "cutile"):  # every kind of figure is among theirs
                 plt.close(drawing.paint(style.NARROW))
             assert len(drawing.alt) in style.SAID and not drawing.rows, name
-    with pytest.raises(UserError, match="there is no figure clim; known figures: ratio, climb, "):
+    with pytest.raises(UserError, match="there is no figure clim; known figures: roadmap, "):
         stage.draw(replace(inputs, family="ladder"), ["clim"])
     assert stage.painters("ceilings") == {}
 
@@ -142,8 +142,12 @@ def test_figures_of_the_paper_show_what_the_rows_say(inputs, drawings):
     assert len(issued) > 10 and (parts >= 0).all(axis=None) and parts.sum(axis=1).to_numpy() == pytest.approx(1)
     assert issued["FFMA"].max() > 0.7 > 0.05 > issued["FFMA"].iloc[0]
     assert [over for _, over in paper.compared(inputs)] == pytest.approx([10 ** ((i - 30) / 15) for i in range(60)])
-    assert len(drawings["paper/statements"].table) == 60
-    assert drawings["paper/statements"].title == "Of 60 decided statements 20 hold on H200"
+    known = drawings["paper/headlines"]
+    assert known.title == "Of 2 headline claims 0 hold on H200"
+    assert [(row["claim"], row["published"], row["measured"]) for row in known.table] == [
+        ("ladder.ratio.L7", 1.0, 0.5),
+        ("ladder.speedup.all", 1.0, 0.5),
+    ]
     slices = [row for row in drawings["ozaki/naive"].table if row[""].startswith("Speed") and row["at"] == 1024]
     assert slices and all(row["published, NVIDIA B200"] for row in slices), "over the FP64 that another article prints"
     regimes = {
@@ -160,16 +164,6 @@ def test_an_interval_needs_enough_samples():
     assert interval(row, "low", "high") == (0.9, 1.1) and np.isnan(interval(row, None, None)).all()
 
 
-def _lines(ys: Sequence[float], **about) -> tuple[Lines, pd.DataFrame]:
-    """A line for each of `ys`, ending there."""
-    names = [f"a series with a long name, {i}" for i in range(len(ys))]
-    lines = Lines("name", "Subject", "n", "n", "y", "error", "law", {"law": "law"}, {n: n for n in names}, **about)
-    points = [
-        {"panel": "law", "series": name, "x": x, "y": y} for name, y in zip(names, ys, strict=True) for x in (1, 1024)
-    ]
-    return lines, kit.marks(points)
-
-
 def test_labels_keep_their_distance_and_their_order():
     places = kit.spread([0.5, 0.5, 0.51, 0.1], 0.1, 0.0, 1.0)
     assert places[3] == pytest.approx(0.1)
@@ -179,21 +173,20 @@ def test_labels_keep_their_distance_and_their_order():
 
 
 def test_a_title_states_what_the_rows_bear_out():
-    factor = {"says": "{name}: {factor} times", "reference": "a series with a long name, 0"}
-    assert declared._lines_title(*_lines([2.0], says="from {first} to {last}")) == "Subject"  # nothing changes
-    assert declared._lines_title(*_lines([2.0, 1.0], **factor)).startswith("Subject")  # no other reaches further
-    lines, frame = _lines([2.0, 1.0, 3.0], **factor)
-    frame.loc[frame["series"] != factor["reference"], "x"] *= 4
-    assert declared._lines_title(lines, frame) == "a series with a long name, 1: 4.00 times"
+    """A declared finding holds of the values; where they say otherwise, or lack what it needs, the subject stands."""
+    values = pd.DataFrame({"a": [1.0, 3.0]}, index=["x", "y"])
+    rises = lambda rows: "It rises" if rows["a"].iloc[-1] > rows["a"].iloc[0] else ""  # noqa: E731
+    assert declared.titled("Subject", rises, values) == "It rises"
+    assert declared.titled("Subject", rises, -values) == "Subject"
+    assert declared.titled("Subject", rises, values.rename(columns={"a": "b"})) == "Subject"
+    assert declared.titled("Subject", rises, values[:0], known=False) == "Subject: not measured"
 
 
-# Of synthetic rows: two types, tuned twins, steps past the article, stale rows, and none.
-
-
-def draw(world: World, family: str = "ladder", names: Sequence[str] = ("climb", "ratio")) -> dict[str, style.Drawing]:
-    measured = world.write().measure
-    both = {name: load(measured, name) for name in (family, "ceilings")}
-    return stage.draw(Inputs(both, family=family), names)
+def rungs(world: World) -> style.Drawing:
+    """The rungs of the ladder's synthetic rows."""
+    return ladder.ratio(
+        Inputs({name: load(world.write().measure, name) for name in ("ladder", "ceilings")}, family="ladder")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -202,76 +195,59 @@ def world(tmp_path_factory) -> World:
 
 
 def test_the_command_line_writes_the_same_bytes_and_what_they_show(world, tmp_path):
-    drawn = draw(world)
+    measured = {name: load(world.write().measure, name) for name in ("ladder", "ceilings")}
+    drawing = stage.draw(Inputs(measured, family="ladder"), ["roadmap"])["roadmap"]
     words = ["figures", "--family", "ladder", "--measure", str(world.measure), "--out", str(tmp_path)]
-    assert command.run([*words, "--figures", "climb,ratio"]) == 0
-    for name, drawing in drawn.items():
-        assert (tmp_path / f"{name}.svg").read_text() == stage.svg_of(drawing)
-        assert (tmp_path / f"{name}.narrow.svg").read_text() == stage.svg_of(drawing, style.NARROW)
-        assert (tmp_path / f"{name}.csv").read_text() == stage.csv_of(drawing)
-        about = json.loads((tmp_path / f"{name}.json").read_text())
-        assert (about["title"], about["caption"], about["alt"]) == (drawing.title, drawing.caption, drawing.alt)
-        assert about["rows"] == list(drawing.rows) and about["stale"] is False
-        assert about["columns"][0] == "level" and "stale" not in about["columns"]
-        assert about["command"].endswith(f"results/figures/ladder/{name}.svg")
-        assert (about["source"], about["gpu"]) == ("recorded", "Synthetic GPU")
+    assert command.run([*words, "--figures", "roadmap"]) == 0
+    assert (tmp_path / "roadmap.svg").read_text() == stage.svg_of(drawing)
+    assert (tmp_path / "roadmap.narrow.svg").read_text() == stage.svg_of(drawing, style.NARROW)
+    assert (tmp_path / "roadmap.csv").read_text() == stage.csv_of(drawing)
+    assert not (tmp_path / "roadmap.png").exists(), "the paper's first figure alone is a picture too"
+    picture = stage.picture_of(drawing)
+    assert picture.startswith(b"\x89PNG") and int.from_bytes(picture[16:20]) == 1200
+    about = json.loads((tmp_path / "roadmap.json").read_text())
+    assert (about["title"], about["caption"], about["alt"]) == (drawing.title, drawing.caption, drawing.alt)
+    assert about["rows"] == list(drawing.rows) and about["stale"] is False and "stale" not in about["columns"]
+    assert about["command"].endswith("results/figures/ladder/roadmap.svg")
+    assert (about["source"], about["gpu"]) == ("recorded", "Synthetic GPU")
 
 
-def test_ratio_puts_published_beside_measured(world):
-    drawing = draw(world)["ratio"]
-    rows = {row["level"]: row for row in drawing.table}
+def test_rungs_put_published_beside_measured(world):
+    drawing = rungs(world)
+    rows = {row["rung"]: row for row in drawing.table}
     assert rows["L7 warptile"]["published"] == 0.937
-    assert rows["L7 warptile"]["measured, cuda12"] == pytest.approx(0.90)
-    assert rows["L7 warptile"]["measured, cuda13"] == pytest.approx(0.918)
+    assert rows["L7 warptile"]["measured"] == pytest.approx(0.90)
     low, high = rows["L7 warptile"]["95% interval"]
-    assert low < 0.90 < high and len(drawing.rows) == 2 * len(LEVELS)
+    assert low < 0.90 < high and len(drawing.rows) == len(LEVELS)
+    assert drawing.title == "L7 warptile: 0.937 of the library in print, 0.900 on Synthetic GPU"
     assert "NVIDIA A6000" in drawing.caption and "Synthetic GPU" in drawing.caption
 
 
 def test_stale_rows_are_marked_and_a_smaller_sweep_takes_its_largest_size(tmp_path):
-    for drawing in draw(World(tmp_path / "stale", stale=("ladder.smem",))).values():
-        assert drawing.stale is True and "stale" in drawing.caption
-        assert {row["level"] for row in drawing.table if row.get("stale")} == {"L3 smem"}
-    smaller = draw(World(tmp_path / "small", sizes=(256, 512), caches=("cold", "warm")), names=["ratio"])["ratio"]
-    assert "M = N = K = 512" in smaller.caption and "4096 was not measured" in smaller.caption
+    stale = rungs(World(tmp_path / "stale", stale=("ladder.smem",)))
+    assert stale.stale is True and "stale" in stale.caption
+    assert {row["rung"] for row in stale.table if row.get("stale")} == {"L3 smem"}
+    smaller = rungs(World(tmp_path / "small", sizes=(256, 512)))
+    assert "M = N = K = 512" in smaller.caption and "as published for NVIDIA A6000, at 4096" in smaller.caption
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> dict[str, dict[str, style.Drawing]]:
-    folder = tmp_path_factory.mktemp("whole")
+def test_tuned_twins_stand_beside_their_rung_and_ceilings_over_the_same_library(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
-        stand_in(patch, folder)
-        sizes = (1024, 4096, 8192, 16384)
-        made = World(folder, families=("ladder", "hopper", "ceilings"), whole=True, sizes=sizes)
-        return {name: draw(made, name) for name in ("ladder", "hopper")}
-
-
-def test_ratio_puts_twins_beside_their_level(whole):
-    table = {row["level"]: row for row in whole["ladder"]["ratio"].table}
-    assert table["L7 warptile"]["published"] == 0.937
-    assert table["L7 warptile, tuned"]["measured, cuda12"] == pytest.approx(0.99)
-    assert "published" not in table["L7 warptile, tuned"] and "published" not in table["L7.1 async_copy"]
-    levels = list(table)
-    assert levels.index("L7 warptile, tuned") == levels.index("L7 warptile") + 1 < levels.index("L7.1 async_copy")
-    said = whole["ladder"]["ratio"].caption
-    assert "green: the same source, tuned on this GPU" in said and "fp32" in said
-    hopper = whole["hopper"]["ratio"]
-    assert "Hollow grey" not in hopper.caption and "bf16 and fp16" in hopper.caption
-    assert {"H1 wgmma", "H1 wgmma, fp16"} <= {row["level"] for row in hopper.table}
-
-
-def test_climb_shows_the_ceilings_of_its_type(whole):
-    climb = whole["hopper"]["climb"]
-    rows = {row["level"]: row for row in climb.table}
-    assert rows["WGMMA loop, measured"]["TFLOP/s"] == 850 and rows["WGMMA loop, measured"]["power, W"] == 90
-    assert rows["computed peak"]["TFLOP/s"] == pytest.approx(100 * 4096 * 1000 / 1e6)
-    assert {row["size"] for row in climb.table if row["level"] == "H8 hilbert"} == {4096, 8192, 16384}
-    assert not [row for row in climb.table if "fp16" in row["level"]]
-    assert {key.split("/")[2] for key in climb.rows} == {"bf16"}
-    assert "850 TFLOP/s at 1,000 MHz, 90 W" in climb.caption
-    ladder = {row["level"] for row in whole["ladder"]["climb"].table}
-    assert {"FFMA loop, measured", "FFMA from registers loop, measured", "L7 warptile, tuned"} <= ladder
-    assert "WGMMA loop, measured" not in ladder
+        stand_in(patch, tmp_path)
+        made = World(tmp_path, families=("ladder", "hopper", "ceilings"), whole=True, sizes=(4096, 8192)).write()
+        measured = {name: load(made.measure, name) for name in ("ladder", "hopper", "ceilings")}
+        every = {name: ladder.draw(Inputs(measured), name, near=0.9) for name in ("ladder", "hopper")}
+        roofed = ladder.draw(Inputs(measured), "hopper", ceiling="ceilings.wgmma")
+    table = {row["rung"]: row for row in every["ladder"].table}
+    assert table["L7 warptile, tuned"]["measured"] == pytest.approx(0.99)
+    assert table["L7 warptile, tuned"]["published"] is None and table["L7.1 async_copy"]["published"] is None
+    names = list(table)
+    assert names.index("L7 warptile, tuned") == names.index("L7 warptile") + 1 < names.index("L7.1 async_copy")
+    assert "Hollow grey" not in every["hopper"].caption and "Strokes" in roofed.caption
+    shown = ladder.rungs(measured["hopper"], 850)[1].dropna(subset=["limit"])
+    assert (shown["limit"] / shown["ratio"] * shown["tflops"]).to_numpy() == pytest.approx(850)
+    with pytest.raises(UserError, match="there is no kernel"):
+        ladder.draw(Inputs(measured), "hopper", ceiling="ceilings.none")
 
 
 APART = 12

@@ -1,7 +1,5 @@
 """The families' findings.md: each number is a cell of the recording, and the text stays true on every GPU."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +11,12 @@ from test_report import made
 from gemmrepro.core import paths
 from gemmrepro.core.names import REFERENCE
 from gemmrepro.errors import UserError
+from gemmrepro.judge import claims
 from gemmrepro.measure.rows import load
 from gemmrepro.paper import findings
 from gemmrepro.paper.findings import number, reference_gpu, render
 from gemmrepro.paper.text import row_anchor
+from gemmrepro.registry.articles import article, article_names
 
 FILES = sorted(paths.KERNELS_DIR.glob(f"*/{findings.FILE}"))
 RECORDED = paths.RECORDINGS / REFERENCE
@@ -115,10 +115,22 @@ def test_markdown_is_escaped_and_its_tables_are_those_of_the_report(tmp_path, mo
     assert f'<th scope="row">one</th>\n<td class="n">{cell}</td>' in found.text
 
 
+def test_stories_of_articles_are_told_with_their_numbers() -> None:
+    """Each number is a cell of the recording, and six stories stand on the first page."""
+    known = {claim.id: claim.family for claim in claims.load(judged=True)}
+    stories = [story for name in article_names() for story in article(name).stories.items()]
+    told = {name: findings.told(text, known[name], {}) for name, text in stories}
+    assert len(told) == 6 and all(text.startswith("<strong>") for text in told.values())
+    assert "Sums up to <span data-recorded>461</span> times worse inside" in told["ada.outside"]
+    with pytest.raises(UserError, match=r"^line 1: \{ratio\}: a reference is a column"):
+        findings.told("{ratio}", "ladder", {})
+
+
 def test_on_the_reference_gpu_they_come_first(tmp_path) -> None:
     report = made(World(tmp_path, sizes=(4096,), samples=False, gpu=reference_gpu()), drawn=False)
     page = report.text["families/ladder.html"]
     assert "<h2>Findings</h2>" in page and "<details>\n<summary>What was found" not in page
-    assert page.index('id="findings-ladder"') < page.index('id="rows-ladder"')
-    assert "SGEMM ladder" in report.page["index.html"].words.split("Introduction")[0]
+    assert page.index('id="rungs-ladder"') < page.index('id="findings-ladder"')
+    assert 'id="rows-ladder"' in report.text["families/ladder-rows.html"]
+    assert "SGEMM ladder" in report.page["index.html"].words
     assert report.paper.count('class="finding-said"') == 1

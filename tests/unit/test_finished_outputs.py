@@ -1,7 +1,5 @@
 """Outputs that a power cut, a full disk or a hand changed after their job: found and marked, or harmless."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable
@@ -54,9 +52,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize(("name", "marked"), [(ROWS, ROWS), (PAGE, PAGES)])
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_output_is_named_once_and_made_again(
-    finished: Path, damage: Callable[[bytes], bytes], name: str, marked: str
-) -> None:
+def test_a_damaged_output_is_named_once_and_made_again(finished, damage, name, marked):
     (finished / name).write_bytes(damage(TEXT))
     assert check(finished) == [f"{name} was edited or damaged since its job wrote it; it is made again."]
     assert marks(finished) == {marked}
@@ -64,24 +60,19 @@ def test_a_damaged_output_is_named_once_and_made_again(
 
 
 @pytest.mark.parametrize(("name", "marked"), [(ROWS, {SVG, NARROW, PAGES}), (SVG, {NARROW, PAGES})])
-def test_a_deleted_output_is_made_again_for_what_reads_it_and_with_what_its_job_made(
-    finished: Path, name: str, marked: set[str]
-) -> None:
+def test_a_deleted_output_is_made_again_for_what_reads_it_and_with_what_its_job_made(finished, name, marked):
     """Snakemake takes marks of files that exist alone."""
     (finished / name).unlink()
     assert check(finished) == [f"{name} was deleted; it is made again."]
     assert marks(finished) - {name} == marked
 
 
-def test_a_finished_run_and_a_copy_with_other_times_are_right(finished: Path) -> None:
+def test_what_is_whole_copied_with_other_times_or_made_again_is_right(finished: Path) -> None:
     assert check(finished) == []
     for path in (finished / "results").iterdir():
         os.utime(path, (1, 1))
     assert check(finished) == [] and marks(finished) == set()
-
-
-def test_an_output_that_is_made_again_or_touched_by_snakemake_is_noted_again(finished: Path) -> None:
-    finish(finished, ROWS, "measure", data=b"other rows\n")
+    finish(finished, ROWS, "measure", data=b"other rows\n")  # or touched by Snakemake
     assert check(finished) == []
     note(finished)
     (finished / ROWS).write_bytes(TEXT)

@@ -1,7 +1,5 @@
 """What the gate draws is what each case's name says, and no scalar or shape is left out."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -183,9 +181,6 @@ def test_shapes_are_taken_and_have_tails_or_unequal_multiples() -> None:
         assert {case.shape for case in filling} == {large} and len(filling) >= 2
         assert {case.shape for case in cases} == {*shapes, middling, large, *kernel.promises.gate_shapes}
         assert {case.inputs for case in cases} >= set(inputs_of(kernel))
-
-
-# Inputs of operations on vectors
 
 
 def test_ids_outside_the_bins_are_some_or_all() -> None:

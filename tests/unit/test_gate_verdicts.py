@@ -1,7 +1,5 @@
 """Verdicts of the numerical gate: which binaries are judged, what is filed, and what a verdict may be used for."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
@@ -143,9 +141,6 @@ def test_processes_share_what_memory_is_free_and_what_never_fits_is_left_out():
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(judge, range(64)))
     assert max(most) <= 2 and not Memory(None, None).lacks(copy)
-
-
-# What a verdict may be used for
 
 
 def judged_as(status: str, toolkit: str = "cuda13", build: str = "bbbb", gate: str | None = None) -> dict:

@@ -1,7 +1,5 @@
 """The static gate passes real machine code and fails it with a planted fault; verdicts are merged by build key."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable
@@ -120,9 +118,6 @@ def test_registers_and_shared_memory_are_judged_with_the_launch_that_needs_most(
 
     grown = failed(replace(WARPTILE, launch=launch), "sm_90")
     assert grown == {"threads per block", "registers per block", "shared bytes per block"}
-
-
-# Verdicts of numbers
 
 
 def case(shape, alpha, beta, inputs, seed, error, gamma, message=""):

@@ -4,8 +4,6 @@ A key that is meant to change (a kernel's source was edited, a toolkit updated) 
 the recordings made again or struck out.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json
@@ -65,9 +63,7 @@ STAMPED = ("54833f16fdb5adc0", "8ff1f611154fe5ac")
 """The sample's key when comments counted, and since."""
 
 
-def test_keys_from_before_comments_were_left_out_are_stamped_with_these(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_keys_from_before_comments_were_left_out_are_stamped_with_these(tmp_path, monkeypatch):
     path = tmp_path / "sample.cu"
     path.write_text(SAMPLE)
     sample = replace(registry.kernel("ladder.naive"), source=str(path))

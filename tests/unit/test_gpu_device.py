@@ -1,7 +1,5 @@
 """What is told of a GPU when the driver tells less, or nothing: stand-ins for NVML and CUDA fail call by call."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import SimpleNamespace

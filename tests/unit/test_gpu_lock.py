@@ -1,7 +1,5 @@
 """Stages that time hold the GPU alone; stages that check numbers hold it beside each other."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

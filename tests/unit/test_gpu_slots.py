@@ -1,7 +1,5 @@
 """Each stage that measures has a GPU of its own. Real processes contend; only the list of cards is made up."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

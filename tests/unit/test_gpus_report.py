@@ -1,7 +1,5 @@
 """The page of GPUs side by side: a second GPU's recordings, and cards of one model."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace
@@ -17,6 +15,7 @@ from gemmrepro.measure.rows import Regimes, load
 from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
 from gemmrepro.paper.gpus import Gpu, read_others, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES
+from gemmrepro.paper.regimes import Entry, RegimeLine
 from gemmrepro.paper.text import MARKS, View, number
 from gemmrepro.recordings import regimes as takes
 
@@ -75,6 +74,22 @@ def test_a_kernel_that_was_timed_cold_alone_is_shown_so(tmp_path):
     assert all(all(line.on) for lines in shown.values() for line in lines), "in that state of the cache both have rows"
 
 
+def test_a_leaderboard_ranks_what_ran_sustained_by_type_and_size_with_its_library():
+    slow, fast = (
+        Entry(name, name, name, f"row-{name}", ratio, ratio, ratio) for name, ratio in (("s", 0.9), ("f", 2.0))
+    )
+    counted = replace(slow, library_joules=3.0)
+    lines = [
+        RegimeLine("x", "fp64", "b", True, 4096, {"in_turn": (), "sustained": (fast,), "burst": (slow,)}),
+        RegimeLine("x", "fp32", "a", True, 8192, {"in_turn": (fast,), "sustained": (counted, fast), "burst": ()}),
+        RegimeLine("x", "fp32", "a", True, 4096, {"in_turn": (fast,), "sustained": (), "burst": ()}),
+    ]
+    first, last = Gpu("", {}, VerdictsView((), "", "live", {}), lines).boards
+    assert [(first.dtype, first.n), (last.dtype, last.n)] == [("fp32", 8192), ("fp64", 4096)]
+    assert [entry for entry, _ in first.entries] == [fast, counted]
+    assert [(entry.library_joules, line.baseline) for entry, line in first.libraries] == [(3.0, "a")]
+
+
 def test_what_one_gpu_did_not_measure_is_no_difference(two):
     [line] = [line for line in two.claims if line.claim.id == "ladder.ratio.L7"]
     here = line.on[0]
@@ -100,7 +115,7 @@ def page(shown: View) -> str:
 def test_the_page_has_a_column_for_each_gpu(two):
     text = page(two)
     parsed = Page(text)
-    assert text.count('<th scope="col">Other GPU</th>') == 2 and "Other GPU: ratio" in text
+    assert text.count('<th scope="col">Other GPU</th>') == 1 and "Other GPU: ratio" in text
     assert len(parsed.ids) == len(set(parsed.ids))
     rows = text.split('id="kernels-by-gpu"')[1]
     assert rows.count("<tr>") == 1 + len(two.kernels)

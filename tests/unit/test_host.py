@@ -1,7 +1,5 @@
 """Which GPUs a host has, and what a run makes of them. A program called nvidia-smi answers as the driver's would."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 
@@ -79,12 +77,7 @@ def test_jobs_are_spread_over_the_visible_gpus(listing, visible, uuids, driver):
         (MIXED, None, ["GPU-0a", "GPU-2a"], f"{T4} has compute capability 7.5, and kernels need 8.0"),
         (SHOWN, None, ["GPU-h"], f"{GT710} has compute capability 3.5, and kernels need 8.0; {A6000} is another model"),
         (SHOWN, "2,0,1", ["GPU-s"], "3.5, and kernels need 8.0; NVIDIA H200 is another model than NVIDIA RTX A6000"),
-        (
-            MIXED,
-            "0,2",
-            ["GPU-0a", "GPU-2a"],
-            f"{T4}: not in CUDA_VISIBLE_DEVICES=0,2, whose numbers are in nvidia-smi's",
-        ),
+        (MIXED, "0,2", ["GPU-0a", "GPU-2a"], f"{T4}: not in CUDA_VISIBLE_DEVICES=0,2, whose numbers are in nvidia"),
         (SHOWN, "1", ["GPU-h"], f"{GT710}, {A6000}: not in CUDA_VISIBLE_DEVICES=1, whose numbers are in nvidia-smi's"),
         (line(RUBIN, "13.0", "GPU-x") + SHOWN, None, ["GPU-h"], f"{RUBIN} has compute capability 13.0, for which no"),
         (FOUR + 50 * f"{LOST}\n", None, ALL, f'nvidia-smi says "{LOST}"'),
@@ -100,12 +93,7 @@ def test_the_first_supported_model_is_measured_and_the_rest_is_named(code, listi
 
 
 @pytest.mark.parametrize(
-    ("visible", "uuids"),
-    [
-        ("MIG-6b", ["MIG-6b"]),
-        ("MIG-5b,MIG-6b,MIG-5b", ["MIG-5b", "MIG-6b"]),
-        ("MIG-9", []),
-    ],
+    ("visible", "uuids"), [("MIG-6b", ["MIG-6b"]), ("MIG-5b,MIG-6b,MIG-5b", ["MIG-5b", "MIG-6b"]), ("MIG-9", [])]
 )
 def test_a_slice_belongs_to_the_card_that_is_cut(visible, uuids, driver):
     driver(line(T4, "7.5", "GPU-0a") + line("NVIDIA A100", "8.0", "GPU-1a"), slices=SLICES)
@@ -127,12 +115,7 @@ def test_a_slice_belongs_to_the_card_that_is_cut(visible, uuids, driver):
         (FOUR, 0, "\u0663", "leaves no GPU"),
         (FOUR, 0, "GPU", "leaves no GPU"),
         (line("A", "9.0", "GPU-12") + line("A", "9.0", "GPU-13"), 0, "GPU-1", "leaves no GPU"),
-        (
-            SHOWN,
-            0,
-            "0",
-            f"need 8.0; NVIDIA H200, {A6000}: not in CUDA_VISIBLE_DEVICES=0, whose numbers are in nvidia-s",
-        ),
+        (SHOWN, 0, "0", f"need 8.0; NVIDIA H200, {A6000}: not in CUDA_VISIBLE_DEVICES=0, whose numbers are in nvidia"),
         (line("NVIDIA H200", "9.0", "GPU-a", "575.57.08"), 0, None, "575, is older than 580, which CUDA 13 needs"),
     ],
 )

@@ -2,11 +2,9 @@
 
 Recordings, bundles, claims, names and configurations attack whoever reads them. An attack holds if it is refused in one
 sentence, or does nothing; whatever it does, the file named in CANARY must not appear, and nothing may be written
-outside of its own folder. Forged bundles are in `fakes.py`, files that would fill the memory in
+outside of its own folder. Forged bundles are in `test_bundles.py`, files that would fill the memory in
 `test_recording_checks.py`.
 """
-
-from __future__ import annotations
 
 import json
 import re
@@ -14,7 +12,6 @@ import shlex
 import signal
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -166,11 +163,9 @@ def _cache_entry(name: str) -> Callable[[Path], object]:
     """An entry of a shared cache that names a file outside of the build's folder."""
 
     def run(folder: Path) -> object:
-        key, packed = "ab" * 8, zlib.compress(json.dumps([[name, 1]]).encode() + b"\nx")
-        (folder / "ab").mkdir()
-        (folder / "ab" / key).write_bytes(cache._digest(key, packed).encode() + b"\n" + packed)
-        found = cache.Cache(folder, 1 << 20).get(key) or {}
-        if set(found) == {".fatbin", ".sass", ".json"}:
+        kept, key = cache.Cache(folder, 1 << 20), "ab" * 8
+        kept.put(key, {name: b"x"})
+        if set(kept.get(key) or {}) == {".fatbin", ".sass", ".json"}:
             raise RuntimeError("it would be used")
         return None
 

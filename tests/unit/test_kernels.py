@@ -4,8 +4,6 @@ This is no measurement and no replacement for the numerical gate on a GPU. It co
 (tests/unit/cpu_grid.hpp turns CUDA's words into C++) and so proves index arithmetic and barriers where no GPU is.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess
@@ -202,9 +200,7 @@ BARRIER, WAIT = "__syncthreads();", "__pipeline_wait_prior(STAGES - 2);"
 MISTAKES = {
     # what: (text, replacement, kernels, each with the occurrence that is replaced behind #), once or several times
     "no barrier before the reads": [(BARRIER, "", "smem warptile async_copy")],
-    "no barrier after the reads": [
-        (BARRIER, "", "blocktile_1d#1 vectorized#1 runtime_sizes#1"),
-    ],
+    "no barrier after the reads": [(BARRIER, "", "blocktile_1d#1 vectorized#1 runtime_sizes#1")],
     "no wait for the copies": [
         (WAIT, "", "fragments#1"),
         (WAIT, "__pipeline_wait_prior(3);", "spread#1"),

@@ -1,7 +1,5 @@
 """Run keys, and the declared parts of a record that rules rerun for."""
 
-from __future__ import annotations
-
 import functools
 from dataclasses import replace
 
@@ -79,8 +77,6 @@ def test_words_reach_no_gate_and_launch_shapes_no_compiler() -> None:
 def test_what_a_gate_reads_changes_what_is_judged(changed: Kernel) -> None:
     assert keys.judged(changed) != keys.judged(WARPTILE)
 
-
-# Functions of a record -----------------------------------------------------------------------------------------------
 
 FACTOR = 2.0
 

@@ -1,54 +1,39 @@
 """How rungs relate: what a gain is measured against, and that an inserted rung moves no neighbour."""
 
-from __future__ import annotations
-
-import shutil
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.core import paths
-from gemmrepro.registry import ladders
-
-BEFORE_SMEM = '    Kernel(\n        id="ladder.smem",'
-
-INSERTED = """    Kernel(
-        id="ladder.planted_rung",
-        rung="L2.1",
-        title="A planted rung",
-        source="2.1_planted_rung.cu",
-        code=Code("planted_rung", params={"bm": 32, "bn": 32}),
-        launch=_tiled(32, 32, 1024),
-        promises=Promises(expects=(Expect(_FFMA, "eight K iterations are unrolled", least=8),)),
-        timing=_SGEMM,
-        story=Story(idea="Eight K iterations at a time.", evidence=(_ALL, _ISSUED)),
-    ),
-"""
+from gemmrepro.registry import families, ladders
 
 
-@pytest.fixture
-def with_inserted_rung(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The ladder with a rung of our own between the article's levels 2 and 3."""
-    shutil.copytree(paths.KERNELS_DIR / "ladder", tmp_path / "ladder")
-    path = tmp_path / "ladder" / "family.py"
-    text = path.read_text()
-    assert text.count(BEFORE_SMEM) == 1
-    path.write_text(text.replace(BEFORE_SMEM, INSERTED + BEFORE_SMEM))
-    source = tmp_path / "ladder" / "2_coalesced.cu"
-    source.with_name("2.1_planted_rung.cu").write_text(source.read_text().replace("coalesced(", "planted_rung("))
-    monkeypatch.setattr(paths, "KERNELS_DIR", tmp_path)
+def insert(before: registry.Kernel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adds a rung of our own to its family, right before a kernel."""
+    kernels = [each for each in registry.kernels(before.family) if each.id != f"{before.family}.planted"]
+    story = replace(before.story, article=None, published_system=None)
+    planted = replace(before, id=f"{before.family}.planted", source="planted.cu", story=story)
+    kernels.insert(kernels.index(before), planted)
+    monkeypatch.setattr(families.family_module(before.family), "KERNELS", tuple(kernels))
 
 
-def compared_with() -> dict[str, str | None]:
-    pairs = [(kernel.id, ladders.before(kernel)) for kernel in registry.kernels("ladder")]
-    return {kernel_id: other.id if other else None for kernel_id, other in pairs}
+@pytest.mark.parametrize("family", [name for name in registry.family_names() if ladders.compared(name)])
+def test_a_rung_inserted_anywhere_moves_no_comparison_until_it_is_measured(family, monkeypatch):
+    kernels = registry.kernels(family)
+    measured = {kernel.id for kernel in kernels}
+    as_it_was = [ladders.before(kernel, measured) for kernel in kernels]
+    assert as_it_was == [ladders.before(kernel) for kernel in kernels]
+    for after in kernels:
+        insert(after, monkeypatch)
+        assert [ladders.before(kernel, measured) for kernel in kernels] == as_it_was, after.id
 
 
-def test_an_inserted_rung_moves_no_comparison_of_its_neighbours(request: pytest.FixtureRequest) -> None:
-    as_it_was = compared_with()
-    request.getfixturevalue("with_inserted_rung")
-    assert compared_with() == as_it_was | {"ladder.planted_rung": "ladder.coalesced"}
+def test_a_measured_rung_is_compared_with_the_next_one_past_the_article(monkeypatch: pytest.MonkeyPatch) -> None:
+    for after, moved in (("hopper.multicast", True), ("ladder.smem", False)):
+        kernel = registry.kernel(after)
+        insert(kernel, monkeypatch)
+        before = ladders.before(kernel, {each.id for each in registry.kernels(kernel.family)})
+        assert (before.id == f"{kernel.family}.planted") is moved
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """A limit is printed where it holds of the data, and only there."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 
@@ -128,9 +126,10 @@ def test_rates_that_nothing_bounds_are_said_to_be_unchecked_in_one_sentence():
 def measured_row(**cells) -> dict:
     numbers = {"m": 4096, "n": 4096, "k": 4096, "median_us": 200.0, "ci_low_us": 190.0, "ci_high_us": 210.0}
     numbers |= {"tflops": 687.0, "gbps": np.nan, "ratio": 0.9, "ratio_ci_low": 0.89, "ratio_ci_high": 0.91}
-    numbers |= {"samples": 50, "rounds": 3, "err_scaled_max": 1.0, "clock_mhz": 1500.0, "power_w": 690.0, "temp_c": 60}
-    words = {"kernel": "hopper.wgmma", "family": "hopper", "dtype": "bf16", "cache": "warm", "toolkit": "cuda12"}
-    return numbers | words | {"throttle": "", "status": "current"} | cells
+    numbers |= {"samples": 50, "rounds": 3, "err_scaled_max": 1.0, "err_fro": 1e-6, "clock_mhz": 1500.0}
+    words = {"throttle": "", "status": "current", "power_w": 690.0, "temp_c": 60}
+    words |= {"kernel": "hopper.wgmma", "family": "hopper", "dtype": "bf16", "cache": "warm", "toolkit": "cuda12"}
+    return numbers | words | cells
 
 
 def test_an_interval_from_five_samples_or_above_the_ceiling_is_not_printed():

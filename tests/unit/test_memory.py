@@ -3,8 +3,6 @@
 As in test_kernels.py, this proves index arithmetic and barriers where no GPU is, and replaces no gate on a GPU.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shutil
@@ -206,11 +204,7 @@ def test_blocks_that_sort_several_tiles_and_count_several_ranges(folder, precomp
 WRONG = {
     "ids outside counted behind the counts": ("memory.histogram_global", "(unsigned)bins)", "(unsigned)bins + 1)"),
     "counts kept for the next launch": ("memory.histogram_lanes", "counts[bin] = 0;", ""),
-    "a segment's place within its tile forgotten": (
-        "memory.histogram_ranges",
-        "TILE_UNITS + (next >> 16)",
-        "TILE_UNITS",
-    ),
+    "a segment's place in its tile forgotten": ("memory.histogram_ranges", "TILE_UNITS + (next >> 16)", "TILE_UNITS"),
     "the counters of the range before kept": ("memory.histogram_ranges", "own[bin] = 0", "own[bin] += 0"),
     "the barrier before adding missing": (
         "memory.histogram_shared_waves",

@@ -1,7 +1,5 @@
 """A sweep of some kernels joins a recording whose other rows still hold."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -16,7 +14,7 @@ from gemmrepro.core.files import csv_text
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Settings
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, read_rows, with_status
-from gemmrepro.recordings import merge
+from gemmrepro.recordings import record
 from gemmrepro.recordings.sweeps import read_summary
 
 RECORDED = ROOT / "reports/recorded/h200/hopper"
@@ -41,14 +39,14 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path
     samples[samples["kernel"] == NEW].assign(time_us=7.0).to_parquet(measured / SAMPLES, index=False)
     run = json.loads((RECORDED / RUN).read_text())
     (measured / RUN).write_text(json.dumps({**run, "date": "2030-01-01T00:00:00Z", "earlier": []}))
-    monkeypatch.setattr(merge, "mark", lambda rows, build: with_status(rows, lambda row: row["kernel"] != STALE))
-    monkeypatch.setattr(merge, "is_built", lambda kernel, toolkit, build: True)
+    monkeypatch.setattr(record, "mark", lambda rows, build: with_status(rows, lambda row: row["kernel"] != STALE))
+    monkeypatch.setattr(record, "is_built", lambda kernel, toolkit, build: True)
     return recorded, measured
 
 
 def test_new_rows_replace_old_ones_with_their_samples_and_stale_ones_go(folders) -> None:
     recorded, measured = folders
-    merge.merge(measured, recorded, recorded)
+    record.merge(measured, recorded, recorded)
     old, rows = read_summary(RECORDED), read_summary(recorded)
     assert {row["kernel"] for row in rows} == {row["kernel"] for row in old} - {STALE}
     assert [row for row in rows if row["kernel"] == KEPT] == [row for row in old if row["kernel"] == KEPT]
@@ -63,15 +61,15 @@ def test_new_rows_replace_old_ones_with_their_samples_and_stale_ones_go(folders)
     schemas.check(run, "run.schema.yaml", "run.json")
     kernels = {name for sweep in run["earlier"] for name in sweep["kernels"]}
     assert run["date"] == "2030-01-01T00:00:00Z" and KEPT in kernels and not {NEW, STALE} & kernels
-    merge.merge(measured, recorded, recorded)
+    record.merge(measured, recorded, recorded)
     assert json.loads((recorded / RUN).read_text())["earlier"] == run["earlier"], "what was earlier stays so"
 
 
 def test_rows_of_what_is_not_built_here_stay(folders, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recording of two toolkits to which one is added on a machine that has its binaries alone."""
     recorded, measured = folders
-    monkeypatch.setattr(merge, "is_built", lambda kernel, toolkit, build: kernel.id != STALE)
-    merge.merge(measured, recorded, recorded)
+    monkeypatch.setattr(record, "is_built", lambda kernel, toolkit, build: kernel.id != STALE)
+    record.merge(measured, recorded, recorded)
     assert {row["kernel"] for row in read_summary(recorded)} == {row["kernel"] for row in read_summary(RECORDED)}
     assert set(pd.read_parquet(recorded / SAMPLES)["kernel"]) == set(pd.read_parquet(RECORDED / SAMPLES)["kernel"])
     assert [row for row in read_rows(recorded / COUNTERS, COUNTER_COLUMNS) if row["kernel"] == STALE]
@@ -83,7 +81,7 @@ def test_what_was_never_merged_is_noted_with_its_own_circumstances(folders) -> N
     run |= {"earlier": [], "date": "2029-01-01T00:00:00Z", "timing_modes": {"graphs": [f"{KEPT} x", f"{NEW} x"]}}
     (recorded / RUN).write_text(json.dumps(run))
     (measured / RUN).write_text(json.dumps(run | {"date": "2030-01-01T00:00:00Z", "timing_modes": {"single": []}}))
-    merge.merge(measured, recorded, recorded)
+    record.merge(measured, recorded, recorded)
     merged = json.loads((recorded / RUN).read_text())
     (earlier,) = merged["earlier"]
     assert earlier["date"] == "2029-01-01T00:00:00Z" and KEPT in earlier["kernels"] and NEW not in earlier["kernels"]
@@ -97,7 +95,7 @@ def test_kernels_without_current_rows_are_missing(folders) -> None:
 
     def missing(sizes: list[int], recorded: Path, build: Path, **few: object) -> list[str]:
         document = {**sweep, "sizes": {"hopper": sizes}, "kernels_at": few}
-        return merge.missing("hopper", Settings.of(document, "hopper"), recorded, build)
+        return record.missing("hopper", Settings.of(document, "hopper"), recorded, build)
 
     absent = missing([1024, 4096], recorded, recorded)
     assert STALE in absent and KEPT not in absent
@@ -108,11 +106,11 @@ def test_kernels_without_current_rows_are_missing(folders) -> None:
 
 def test_a_recording_covers_the_toolkits_and_cache_states_of_its_rows(folders, tmp_path: Path) -> None:
     recorded, _ = folders
-    assert merge.covered(recorded) == {"toolkits": ["cuda12", "cuda13"], "caches": ["cold", "warm"]}
-    assert merge.covered(RECORDED.parent / "sgemm") == {"toolkits": ["cuda13"], "caches": ["warm"]}
-    assert merge.covered(recorded / "none") == {}
+    assert record.covered(recorded) == {"toolkits": ["cuda12", "cuda13"], "caches": ["cold", "warm"]}
+    assert record.covered(RECORDED.parent / "sgemm") == {"toolkits": ["cuda13"], "caches": ["warm"]}
+    assert record.covered(recorded / "none") == {}
     libraries = tmp_path / "libraries"
     libraries.mkdir()
     lines = (recorded / "summary.csv").read_text().splitlines(keepends=True)
     (libraries / "summary.csv").write_text("".join([lines[0], *(line for line in lines[1:] if ",library," in line)]))
-    assert merge.covered(libraries) == {}
+    assert record.covered(libraries) == {}

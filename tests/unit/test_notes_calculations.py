@@ -1,7 +1,5 @@
 """What the GPU notes' printed code does, as claims that need no GPU have it calculated."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

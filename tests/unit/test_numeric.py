@@ -40,9 +40,6 @@ def everything_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gemm, "ON_HOST", 1 << 40)
 
 
-# Units ----------------------------------------------------------------------------------------------------------------
-
-
 def in_order(a, b, alpha=1.0, beta=0.0, c0=None, kind=np.float32):
     """Sums in order of k, as every rung of the ladder makes them (without fused rounding)."""
     a, b, total = a.astype(kind), b.astype(kind), np.zeros((a.shape[0], b.shape[1]), kind)
@@ -124,25 +121,6 @@ def test_an_honest_kernel_passes_every_law(name):
     for case in cases:
         assert not wrong(kernel, case, multiplied(kernel, case, *data(kernel, case).wide)), case
 
-
-def tf32(x):
-    """Round to TF32's 11 significant bits, as the tensor cores' inputs are."""
-    return narrow(x.astype(np.float32), "tf32")
-
-
-@pytest.mark.parametrize("kernel", [ANY_SIZE, TILED], ids=["any size", "multiples"])
-def test_tf32_fails_at_every_shape_and_on_all_ordinary_inputs(kernel):
-    harmless = {"Inf and NaN", "overflow", "zero rows and columns", "subnormal A", "subnormal products"}
-    rejected = set()
-    for case in small(kernel, 12):
-        if case.alpha and case.inputs not in harmless and case.shape != Shape(1, 1, 1):
-            a, b = data(kernel, case).wide
-            assert wrong(kernel, case, in_order(tf32(a), tf32(b), case.alpha, case.beta, data(kernel, case).c)), case
-            rejected.add(case.shape)
-    assert len(rejected) >= 5
-
-
-# Faults ---------------------------------------------------------------------------------------------------------------
 
 NORMAL = Case(Shape(64, 64, 96), 0.75, -1.5, "normal", 3)
 UNREAD = dataclasses.replace(NORMAL, beta=0.0)
@@ -238,19 +216,6 @@ def in_fp16(a, b):
 def test_coarser_sums_are_seen_and_those_of_the_unit_are_not(seen, name, law, result):
     k = 2032 if "fp8" in name or law == "uniform" else 256
     assert bool(wrong(*coarse(KERNELS[name], law, result, k))) == seen
-
-
-def test_what_is_wrong_is_counted_and_located():
-    (message,) = wrong(ANY_SIZE, NORMAL, spoiled(np.s_[32:48, 16:32], np.nan))
-    assert "256 of 4096" in message and "C[32,16] = nan" in message
-
-
-def test_a_size_that_a_rung_cannot_take_is_refused_by_name():
-    with pytest.raises(UserError, match=r"ladder\.example cannot run 256x129x16.*N = 129 is not a multiple of 128"):
-        TILED.check(Shape(256, 129, 16))
-    outcomes = list(gemm.refusal_cases(TILED))
-    assert len(outcomes) == 3 and all(judged.verdict.passed for judged in outcomes)
-    assert not list(gemm.refusal_cases(ANY_SIZE))
 
 
 def test_a_kernels_own_shapes_are_tried_with_exact_products_too():

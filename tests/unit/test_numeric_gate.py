@@ -1,7 +1,5 @@
 """The numerical gate whole, with NumPy in the GPU's place: kernels in turn, what they share, and who stops them."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -151,9 +149,7 @@ def test_a_kernels_entry_points_are_judged_side_by_side_and_filed_together(ends,
     numeric.judge_side_by_side([], tmp_path, [7], tmp_path, 5.0, 3)
 
 
-def test_an_entry_point_that_hangs_fails_its_binary_and_keeps_the_cases_of_the_others(
-    ends, tmp_path, monkeypatch
-) -> None:
+def test_an_entry_point_that_hangs_fails_its_binary_and_keeps_the_cases_of_the_others(ends, tmp_path, monkeypatch):
     ends()
     kernel = registry.kernel("hopper.by_energy")
     first, second, *others = (variant.entry for variant in kernel.run.variants)

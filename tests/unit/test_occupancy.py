@@ -1,7 +1,5 @@
 """Blocks per SM: what recordings hold for a kernel's registers and shared memory follows from them."""
 
-from __future__ import annotations
-
 import pytest
 
 from gemmrepro.gpu.loaded import Multiprocessor

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from records import record
+from records import Array, record
 
 from gemmrepro import operations
 from gemmrepro.core import dtypes
@@ -18,13 +18,6 @@ BF16 = Problem("gemm", "bf16", "bf16", "row,col,row")
 
 def kernel(**options) -> Kernel:
     return record("hopper.x", **options)
-
-
-class Array:
-    """As much of a CuPy array as arguments need."""
-
-    def __init__(self, pointer):
-        self.data = type("Memory", (), {"ptr": pointer})
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3", "fp8_e5m2"])

@@ -1,7 +1,5 @@
 """Operations: each is one record and one gate, and nobody else decides by its name."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from dataclasses import replace

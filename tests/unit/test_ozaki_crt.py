@@ -1,7 +1,5 @@
 """Scheme II: moduli, exponents and residues, against Python's integers."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """The experiments of the family ozaki on the CPU: NumPy stands in for CuPy, and kernels run as in cpu_tile."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import replace
 from typing import Any

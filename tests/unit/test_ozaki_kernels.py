@@ -1,7 +1,5 @@
 """The family ozaki: its sources run on the CPU and agree with the reference bit for bit, and its records."""
 
-from __future__ import annotations
-
 import cpu_tile
 import numpy as np
 import pytest

@@ -1,7 +1,5 @@
 """The judges themselves: the exact product, the double-double product, the measures, the inputs."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from unittest import mock

@@ -1,7 +1,5 @@
 """What the reference says of the article's own numbers, without a GPU: rows of its numbers.csv."""
 
-from __future__ import annotations
-
 import csv
 
 import pytest

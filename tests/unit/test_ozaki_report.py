@@ -1,7 +1,5 @@
 """What the report makes of the family ozaki: claims on columns of published tables, names, figures."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -51,7 +49,7 @@ def results(tmp_path) -> dict[str, Results]:
 def judge(name: str, results) -> dict:
     (claim,) = (one for one in CLAIMS if one.id == name)
     unmeasured = measured.load("/nowhere", "ozaki")
-    return judging.judge(claim, Evidence(unmeasured, {}, Path("/nowhere"), results)).as_json()
+    return judging.judge(claim, Evidence(unmeasured, {}, Path("/nowhere"), results))
 
 
 @pytest.mark.parametrize(

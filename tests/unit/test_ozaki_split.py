@@ -1,7 +1,5 @@
 """Slices: what they add up to, how long their sums stay exact, and the products that they make."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 
@@ -60,12 +58,6 @@ def test_the_width_is_the_largest_that_is_exact(k: int) -> None:
         wider = [exactness.is_exact(k, beta + more, beta + more, accumulator) for more in (0, 1)]
         assert wider == [True, False]
     assert exactness.is_exact(1, 12, 12) and not exactness.is_exact(1, 12, 13)
-
-
-@pytest.mark.parametrize("fmt", FORMATS, ids=lambda fmt: fmt.name)
-def test_rho_is_the_articles(fmt: exactness.Format) -> None:
-    for k in (1, 2, 3, 100, 128, 1000, 1024, 2048, 4096, 8192, 16384, 2**20):
-        assert exactness.rho(k, fmt) == max(math.ceil(53 - (24 - math.log2(k)) / 2), 53 - fmt.significant)
 
 
 def test_kept_and_dropped_pairs() -> None:

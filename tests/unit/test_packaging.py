@@ -1,7 +1,5 @@
 """One version number, packages that an installation finds, locks, and files that other programs read."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -59,9 +57,7 @@ def packages_checked(folder: Path, packages: list[list[str]]) -> subprocess.Comp
         ("", 0, "", ""),
     ],
 )
-def test_a_package_that_is_not_the_locked_one_is_refused(
-    tmp_path: Path, package: str, field: int, value: str, says: str
-) -> None:
+def test_a_package_that_is_not_the_locked_one_is_refused(tmp_path, package, field, value, says):
     packages = [
         [*(each[:field]), value, *each[field + 1 :]] if each[0] == package else each for each in locked_packages()
     ]

@@ -1,7 +1,5 @@
 """The Content-Security-Policy of a page names every script and style that it holds, and nothing else."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 

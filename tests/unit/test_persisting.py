@@ -1,7 +1,5 @@
 """The L2 persisting window: what the GPU allows is asked, never exceeded, and given back whatever happens."""
 
-from __future__ import annotations
-
 import sys
 from types import SimpleNamespace
 

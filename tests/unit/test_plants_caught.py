@@ -4,8 +4,6 @@ cuTile's sources run in cpu_tile, the headers of crt compiled as C++ (test_crt).
 barriers do shows on a GPU alone (tests/gpu/test_gpu_gate.py).
 """
 
-from __future__ import annotations
-
 import math
 import shutil
 import sys
@@ -125,8 +123,6 @@ def test_the_headers_as_they_are_pass(kernel_id, unchanged) -> None:
     kernel = registry.kernel(kernel_id)
     assert failure(kernel, product_on(unchanged, kernel)) == ""
 
-
-# Places and shapes of the bugs that only a GPU shows
 
 HOPPER = [kernel for kernel in registry.kernels("hopper") if kernel.compute.op == "gemm"]
 

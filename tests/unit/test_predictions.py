@@ -1,7 +1,5 @@
 """What was expected of a kernel is read from its source."""
 
-from __future__ import annotations
-
 from gemmrepro import registry
 from gemmrepro.paper.kernel import prediction
 

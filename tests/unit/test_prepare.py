@@ -1,7 +1,5 @@
 """Which binaries a sweep may time: what was not built for its own GPU is left out, with the reason."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -47,10 +45,10 @@ def test_a_kernel_is_left_out_for_its_true_reason_before_its_gate_is_asked(
     """No gate was run at all here. An advice is one that the configuration takes."""
     if kernel is NAIVE:
         write_build(tmp_path, kernel.id, toolkit, "aaaa", {"sm_80": CODE})
-    found = prepare.load_binaries(session(*capability), {kernel.id: kernel}, (toolkit,), tmp_path, tmp_path)
-    assert not found.loaded and list(found.refused) == [(kernel.id, toolkit)]
-    assert reason in found.refused[kernel.id, toolkit]
-    for number, name in re.findall(r"add (\d+) to build\.(\w+)", found.refused[kernel.id, toolkit]):
+    loaded, refused = prepare.load_binaries(session(*capability), {kernel.id: kernel}, (toolkit,), tmp_path, tmp_path)
+    assert not loaded and list(refused) == [(kernel.id, toolkit)]
+    assert reason in refused[kernel.id, toolkit]
+    for number, name in re.findall(r"add (\d+) to build\.(\w+)", refused[kernel.id, toolkit]):
         assert int(number) in COMPILED[name]
 
 
@@ -73,8 +71,8 @@ def test_what_does_not_compile_for_an_architecture_that_no_record_speaks_of_is_l
         monkeypatch.setattr(stage, name, stand_in)
     toolkit = Toolkit("cuda13", "13.0.88", ())
     stage.build_all({NAIVE.id: ["103"]}, toolkit, 1, None, tmp_path / "cuda13")
-    found = prepare.load_binaries(session(10, 3), {NAIVE.id: NAIVE}, ("cuda13",), tmp_path, tmp_path)
-    reason = found.refused[NAIVE.id, "cuda13"]
+    _, left_out = prepare.load_binaries(session(10, 3), {NAIVE.id: NAIVE}, ("cuda13",), tmp_path, tmp_path)
+    reason = left_out[NAIVE.id, "cuda13"]
     assert reason.startswith("not built for sm_103: ") and reason.endswith("float8 is not supported")
     made = read_build(NAIVE, tmp_path, "cuda13")
     assert list(made.archs) == ["sm_80"] and not static.refusal_checks(NAIVE, made.refused)

@@ -5,8 +5,6 @@ ptx_grid.py runs what became of it, instruction by instruction, under the same m
 the promises and to the numerical gate.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 

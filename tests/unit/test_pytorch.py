@@ -1,7 +1,5 @@
 """The family `pytorch` without PyTorch: its kernel on the CPU, its gate, and how its experiments take their samples."""
 
-from __future__ import annotations
-
 import shutil
 from types import SimpleNamespace
 
@@ -15,9 +13,6 @@ from gemmrepro.operations import Shape
 
 KERNELS = registry.kernels("pytorch")
 LENGTHS = (1, 3, 4, 5, 4095, 4096, 4099, 10_001)
-
-
-# The kernel and its gate
 
 
 @pytest.fixture(scope="module", params=KERNELS, ids=lambda kernel: kernel.id)
@@ -56,9 +51,6 @@ def test_a_planted_bug_fails_the_gate(tmp_path, precompiled, text, replacement):
         got = run_on_cpu(program, kernel, Shape(1, n, 1), 1, 0, (x, np.zeros(n), np.full(n, np.nan)))[0]
         failed.append(not pointwise.judge(x, got).passed)
     assert any(failed)
-
-
-# Samples
 
 
 def part(name: str):
@@ -111,9 +103,6 @@ def test_first_calls_are_medians_over_functions_with_their_range():
     assert row["ci_low_us"] <= 100.0 < row["ci_high_us"]
     declared = {column.name for column in experiments.experiment("pytorch", "gelu_order").columns}
     assert set(row) == declared - {"order", "elements", "rounds"}
-
-
-# Processes that train
 
 
 CHILD = """

@@ -1,7 +1,5 @@
 """workflow/scripts/record without a GPU: which stages it runs, on what, and what it files. Stages are stood in for."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -84,7 +82,7 @@ def record(monkeypatch, tmp_path):
     gate = {"toolkits": {}, "passed": True}
     monkeypatch.setattr(script, "gate", lambda kernel, *_: {"kernel": kernel.id, **gate})
     # Nor do stages write rows that could be merged; test_merge.py has some.
-    monkeypatch.setattr(script.merge, "merge", lambda *_: 0)
+    monkeypatch.setattr(script, "merge", lambda *_: 0)
     folders = [f"--{name}={tmp_path / name}" for name in ("work", "out")]
 
     def run(*arguments: str) -> int:
@@ -163,7 +161,7 @@ def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record)
 def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys):
     shutil.copytree(ROOT / "reports/recorded/h200/crt", record.out / "crt")
     merged = []
-    record.patch.setattr(script.merge, "merge", lambda *folders: merged.append(folders[:2]) or 12)
+    record.patch.setattr(script, "merge", lambda *folders: merged.append(folders[:2]) or 12)
     asked = ("--families", "crt", "--missing", "--experiments", "none")
     for stated, toolkits, caches in (
         ((), ["cuda13"], ["warm"]),

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,19 +15,8 @@ from support import ROOT
 from synthetic import write_build
 
 from gemmrepro import registry
-from gemmrepro.core import schemas
 from gemmrepro.errors import UserError
-from gemmrepro.measure.columns import (
-    COUNTER_COLUMNS,
-    SAMPLE_COLUMNS,
-    SUMMARY_COLUMNS,
-    CounterRow,
-    Row,
-    columns,
-    first_wrong,
-    schema,
-    typed,
-)
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.recording import (
     COUNTERS,
     FILES,
@@ -119,21 +107,6 @@ def test_a_family_that_was_not_recorded_has_no_rows_and_another_gpu_is_refused(f
             bring(folder, family, "other")
 
 
-CELLS = ["", "0", "-1", "256", "0256", "256.5", "1_75.5", " 175.5 ", "\u0661\u0667\u0665", "1e-7", "1e999"]
-CELLS += ["nan", "inf", "text", "ladder.naive", "sm_90a", "cuda13", "warm"]
-
-
-@pytest.mark.parametrize(("table", "cells"), [(Row, KERNEL.row()), (CounterRow, COUNTERS_OF["dram__bytes.sum"])])
-def test_the_quick_check_of_cells_and_the_schema_of_a_row_agree(table, cells):
-    whole = {column: "" if cell is None else str(cell) for column, cell in cells.items()}
-    assert first_wrong(table, [whole]) is None and not [*schemas.errors(typed(table, whole), schema(table))]
-    for column in columns(table):
-        for cell in CELLS:
-            row = {**whole, column.name: cell}
-            wrong = bool([*schemas.errors(typed(table, row), schema(table))])
-            assert (first_wrong(table, [whole, row]) == 1) is wrong, (column.name, cell)
-
-
 @pytest.mark.parametrize(
     ("line", "change", "complaint"),
     [
@@ -160,10 +133,7 @@ def test_a_row_that_does_not_follow_is_refused(folder, line, change, complaint):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (
-            lambda lines: lines[:2],
-            "it has no row of cublas.sgemm library fp32 256 256 256 warm, of which there are samp",
-        ),
+        (lambda lines: lines[:2], "it has no row of cublas.sgemm library fp32 256 256 256 warm, of which there are"),
         (lambda lines: [*lines, lines[1]], "line 4 of the recording .* it repeats ladder.naive"),
         (lambda lines: [*lines, lines[1].replace(",256,", ",0256,", 1)], "line 4 .*: '0256' is not of type 'integer'"),
         (lambda lines: [f"{lines[0]},more", *(f"{line},1" for line in lines[1:])], "does not begin with the columns"),
@@ -171,7 +141,7 @@ def test_a_row_that_does_not_follow_is_refused(folder, line, change, complaint):
 )
 def test_a_table_of_other_rows_or_columns_is_refused(folder, change, complaint):
     path = folder / SUMMARY
-    path.write_text("\n".join([*change(path.read_text().splitlines()), ""]), errors="surrogateescape")
+    path.write_text("\n".join([*change(path.read_text().splitlines()), ""]))
     with pytest.raises(UserError, match=complaint):
         read(folder)
 
@@ -288,37 +258,25 @@ def test_a_limit_is_of_operands_and_sums_and_says_where_it_comes_from():
     assert limit(half, {**RTX_4090["gpu"], "name": "NVIDIA X", "clock_max_mhz": None}, Ceilings()) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "capability", "kernel", "bounds"),
-    [
-        ("NVIDIA H200", "9.0", "ceilings.wgmma", True),
-        ("NVIDIA H200", "9.0", "ceilings.mma_f16", False),
-        ("NVIDIA B200", "10.0", "ceilings.mma_f16", False),
-        ("NVIDIA B200", "10.0", "ceilings.ffma", True),
-    ],
-)
-def test_a_ceiling_bounds_where_no_instruction_of_the_card_is_wider(name, capability, kernel, bounds):
-    run = run_of(name, capability, 100, 2000)
-    assert bool(Ceilings.of([ceiling(100, 1000, kernel)], run).rates) is bounds
-    assert all(found.tflops == 200 for found in Ceilings.of([ceiling(100, 1000, kernel)], run).rates.values())
-    assert not Ceilings.of([ceiling(100, "", kernel)], run).rates, "without a clock it cannot be carried over"
+def test_a_ceiling_bounds_where_no_instruction_of_the_card_is_wider_and_its_clock_is_known():
+    for capability, kernel, bounds in (
+        *(("9.0", "ceilings.wgmma", True), ("9.0", "ceilings.mma_f16", False)),
+        *(("10.0", "ceilings.mma_f16", False), ("10.0", "ceilings.ffma", True)),
+    ):
+        run = run_of("Card X", capability, 100, 2000)
+        rates = Ceilings.of([ceiling(100, 1000, kernel)], run).rates
+        assert [found.tflops for found in rates.values()] == [200] * bounds, (capability, kernel)
+        assert not Ceilings.of([ceiling(100, "", kernel)], run).rates
 
 
-@pytest.mark.parametrize(
-    ("capability", "arch", "runs"),
-    [
-        ("9.0", "sm_90a", True),
-        ("8.6", "sm_89", False),
-        ("10.0", "sm_100a", True),
-        ("10.0", "sm_90", False),
-        ("12.0", "sm_120f", True),
-    ],
-)
-def test_code_runs_on_its_major_version_and_no_earlier_minor(capability, arch, runs):
-    complaint = f"{arch} does not run on compute capability {capability}"
-    with nullcontext() if runs else pytest.raises(UserError, match=complaint):
-        row, run = of("ladder.naive", 0.1, arch), run_of("Card X", capability, 100, 2000)
-        check_limits("ladder", [row], run, Ceilings(), Path("summary.csv"))
+def test_code_runs_on_its_major_version_and_no_earlier_minor():
+    for capability, arch in (("9.0", "sm_90a"), ("10.0", "sm_100a"), ("12.0", "sm_120f")):
+        run = run_of("Card X", capability, 100, 2000)
+        check_limits("ladder", [of("ladder.naive", 0.1, arch)], run, Ceilings(), Path("summary.csv"))
+    for capability, arch in (("8.6", "sm_89"), ("10.0", "sm_90")):
+        run = run_of("Card X", capability, 100, 2000)
+        with pytest.raises(UserError, match=f"{arch} does not run on compute capability {capability}"):
+            check_limits("ladder", [of("ladder.naive", 0.1, arch)], run, Ceilings(), Path("summary.csv"))
 
 
 CASE = {
@@ -382,10 +340,7 @@ CONFIG = RUN_JSON["config"]
     ("changes", "complaint"),
     [
         ({"config": {**CONFIG, "rounds": 5}}, r"ladder\.naive .* has 3 rounds, and run\.json 5"),
-        (
-            {"config": {**CONFIG, "sizes": {"ladder": [256, 512]}}},
-            r"no row of ladder\.naive cuda13 fp32 512.* warm",
-        ),
+        ({"config": {**CONFIG, "sizes": {"ladder": [256, 512]}}}, r"no row of ladder\.naive cuda13 fp32 512.* warm"),
         ({"synthetic": True}, r"run\.json is synthetic: its rows were made for tests; measure on a GPU"),
         ({"gpu": {**RUN_JSON["gpu"], "clock_max_mhz": 900}}, "exceeds the limit of the GPU's clock: 1980.* above 900"),
         ({"gpu": {}}, "gpu: 'name' is a required property"),

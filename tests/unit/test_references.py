@@ -1,7 +1,5 @@
 """The list of references: every article is in it, every citation of the paper leads to it."""
 
-from __future__ import annotations
-
 import re
 import shutil
 

@@ -141,6 +141,8 @@ def test_a_take_follows_from_its_blocks(take):
         assert (row["rounds"], row["ready"], row["cache"]) == ("2", "2", "warm")
         assert bool(row["joules"]) == (row["regime"] == SUSTAINED)
         assert bool(row["ratio"]) == (row["toolkit"] != "library")
+    readings = pd.read_parquet(take / regime_files.READINGS)
+    assert set(readings.loc[readings["index"] == 0, "at_s"]) == {0.0}
     by = {(row["kernel"], row["regime"]): row for row in rows if row["n"] == "512"}
     # The rung that draws less keeps its clock; its baseline loses more.
     assert float(by["ladder.naive", SUSTAINED]["ratio"]) > 1.02 * float(by["ladder.naive", BURST]["ratio"])
@@ -261,9 +263,8 @@ def test_a_take_is_brought_and_a_family_without_one_has_no_rows(take, tmp_path):
     count, outdated = bring.bring_regimes("ladder", recordings, tmp_path / "build", tmp_path / "out")
     assert (count, outdated) == (12, 0)
     bring.bring_regimes("ladder", recordings, tmp_path / "no builds", tmp_path / "out")
-    assert (
-        list(pd.read_csv(tmp_path / "out" / regime_files.SUMMARY).status).count("stale") == 8
-    )  # libraries have no build
+    # Libraries have no build.
+    assert list(pd.read_csv(tmp_path / "out" / regime_files.SUMMARY).status).count("stale") == 8
     assert bring.bring_regimes("hopper", recordings, tmp_path / "build", tmp_path / "none") == (0, 0)
     assert pd.read_csv(tmp_path / "none" / regime_files.SUMMARY).empty
     assert json.loads((tmp_path / "out" / regime_files.RUN).read_text())["source"] == "recorded"

@@ -13,10 +13,10 @@ from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes
 from gemmrepro.paper import exports
-from gemmrepro.paper.gpus import cards_sentence, machine_view
+from gemmrepro.paper.gpus import cards_sentence
 from gemmrepro.paper.inputs import TEMPLATES
-from gemmrepro.paper.regimes import Accuracies, Recommendation, recommendations, regime_lines
-from gemmrepro.paper.text import NONE, anchor, number, regime_row_view, row_anchor
+from gemmrepro.paper.regimes import Accuracies, recommendations, regime_lines, use_cases
+from gemmrepro.paper.text import NONE, View, anchor, number, regime_row_view, row_anchor
 from gemmrepro.recordings.regimes import TakeRows, agreement
 
 RATIOS = {
@@ -78,13 +78,13 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
     assert (shown.blocks, shown.joules, shown.row.size) == ("6 blocks, all steady", "0.140", "4096")
     assert shown.row.time == "200.0 \N{MICRO SIGN}s" and shown.row.ratio_interval == "[0.9800, 1.020]"
     burst = regime_row_view(row("hopper.by_size", BURST, 1.0, **cells | {"rounds": 2, "ready": 1, "joules": None}))
-    said = exports._row("hopper-by-size-alone", shown.row, shown.regime, shown.blocks)
+    said = exports._row("hopper-by-size-alone", shown.row, shown.regime, shown.blocks, shown.joules)
     assert said[:3] == ["hopper-by-size-alone", "bf16 4096, sustained, cuda13", shown.row.time]
-    assert said[9:11] == ["60", "6 blocks, all steady"] and said[-1] == SUSTAINED and len(said) == 15
+    assert said[9:11] == ["60", "6 blocks, all steady"] and said[14:] == [SUSTAINED, "0.001700", NONE, "0.140"]
     assert (burst.blocks, burst.joules) == ("2 blocks, 1 rested", NONE) and burst.row.anchor != shown.row.anchor
 
 
-def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: object) -> list[Recommendation]:
+def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: object) -> list[View]:
     """What is recommended of these rows and one of the library at each of their sizes."""
     table = [{**each, "m": each["n"], "k": each["n"]} for each in rows]
     sizes = {each["n"] for each in rows}
@@ -177,18 +177,43 @@ def test_tables_say_what_is_the_best_with_its_interval_or_that_nothing_is():
     in_turn, regimes = measured()
     (line,) = lines(in_turn, regimes)
     wide = replace(line, entries={name: [replace(entry, low=0.5) for entry in of] for name, of in line.entries.items()})
-    shown = {"allowed": 1.5, "precise": 0.05, "gpu": "", "machine": machine_view({}, {}), "families": []}
-    shown |= {"verdicts": SimpleNamespace(decided=0), "stated": {"reproduced": 0}}
+    shown = {
+        "allowed": 1.5,
+        "precise": 0.05,
+        "gpu": "",
+        "families": [SimpleNamespace(name="hopper", anchor="h", title="H")],
+    }
     environment.globals |= {**shown, "scroll": environment.get_template("macros.j2").module.scroll}
     text = environment.get_template("sections/regimes.j2").render(regimes=[line, wide])
-    assert text.count("<tr>") == 1 + 2 and text.count(">none is the best<") == 3
+    assert text.count("<tr>") == 1 + 2 and text.count(">none is the best of 2<") == 3
     place = row_anchor(row("hopper.lockstep", SUSTAINED, None))
     assert f'H10 lockstep: <a href="#{place}" aria-label="1.02, ratio of H10 lockstep">1.02</a>' in text
     assert text.count("[1.016, 1.024]") == 1 and text.count("0.140, 0.150") == 1
     assert "<table>" not in environment.get_template("sections/regimes.j2").render(regimes=[])
-    conclusion = environment.get_template("sections/conclusion.j2")
-    text = conclusion.render(regimes=[line], recommendations=recommendations([line]))
-    assert f'4096: <a href="#{place}"' in text and "H10 lockstep</td>" in text
-    unbounded = replace(line, is_bounded=False)
-    text = conclusion.render(regimes=[unbounded], recommendations=recommendations([unbounded]))
-    assert "H10 lockstep; where large elements meet only small ones no digit is sure<" in text
+    environment.globals["ideas"] = {"hopper.lockstep": "Blocks in step."}
+    table = environment.get_template("sections/use.j2")
+    text = table.render(regimes=[line], uses=use_cases([line]))
+    assert (
+        f'<a href="#{place}" aria-label="1.02' in text
+        and 'title="Blocks in step."' in text
+        and '">H10 lockstep</a>, 4096</td>' in text
+    )
+    certified, fast = replace(line, n=1024), replace(line, is_bounded=False)
+    text = table.render(regimes=[fast], uses=use_cases([fast]))
+    assert "H10 lockstep</a>, 4096. Where large elements meet only small ones no digit is right</td>" in text
+    both = use_cases([fast, certified])
+    assert [use.name for use in both] == ["bf16, certified", "bf16, fast"]
+    assert "no digit is right: there use the certified one</td>" in table.render(regimes=[fast], uses=both)
+
+
+def test_kernels_of_all_families_compete_for_a_use():
+    slow, fast = (replace(lines(*measured())[0], family=name) for name in ("cute", "hopper"))
+    slow = replace(
+        slow, entries={name: [replace(entry, ratio=0.9) for entry in of] for name, of in slow.entries.items()}
+    )
+    other = replace(fast, dtype="fp8_e4m3", baseline="cublas.gemm_fast")
+    uses = use_cases([slow, fast, other])
+    assert [(use.name, use.what.kernel) for use in uses] == [
+        ("bf16", "hopper.lockstep"),
+        ("FP8 E4M3, sums in the tensor core", "hopper.lockstep"),
+    ]

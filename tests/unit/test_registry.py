@@ -1,7 +1,5 @@
 """The registry: what it finds, what it refuses, and what a record must state. Its contents `check` judges."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import re
@@ -155,12 +153,6 @@ def test_persistent_blocks_fill_any_card_wave_by_wave(kernel_id: str) -> None:
                 slots = sms * -(-usual[entry] // card.REFERENCE.sms)  # where a block can stay
                 waves = -(-work[entry] // blocks) * -(-blocks // slots)
                 assert work[entry] >= 0.9 * waves * slots, (entry, sms, blocks, work[entry])
-
-
-FIXED = {f"copy_{bits}" for bits in ("scalar", "32", "64", "128")} | {"printed_scalar", "printed_vector"}
-FIXED |= {"histogram_shared", "histogram_merged", "merge_counts"}
-FIXED |= {"glance", "glance_early", "maxima_a", "maxima_b"}
-"""Entry points with as many blocks on any card as on any problem: the article's, samples, and partial maxima."""
 
 
 @pytest.mark.parametrize("kernel_id", sorted(IN_TWO))

@@ -10,8 +10,6 @@ kernels/hopper/9_overlapped.cu, which does run here; the CuTe code itself is jud
 port to the Python DSL, kernels/cute/dsl_hopper.py, test_ptx_rings.py runs the PTX.
 """
 
-from __future__ import annotations
-
 import shutil
 
 import hopper_grid
@@ -50,10 +48,7 @@ MECHANISMS = {
         (r"wgmma_arrived<1>\(fresh\[0\]\);", "", "fp8.by_size/tile_128x128#1"),
     ],
     "no wait for an empty stage": [(WAIT_EMPTY, "", "hopper.specialized")],
-    "no wait for a full stage": [
-        (WAIT_FULL, "", "ada.half_tiles"),
-        (WAIT_FULL, UNIT_OF_B, OWN),
-    ],
+    "no wait for a full stage": [(WAIT_FULL, "", "ada.half_tiles"), (WAIT_FULL, UNIT_OF_B, OWN)],
     "the ring begins full": [(WAIT_EMPTY, "barrier_wait(&shared.empty[stage], parity);", "hopper.specialized")],
     "parity stays": [
         (ROUND, r"\1 = 0;", "hopper.specialized#1 ada.half_tiles"),
@@ -66,10 +61,9 @@ MECHANISMS = {
     "too few bytes announced": [
         (r"sizeof\(shared\.A\[0\]\) \+ sizeof\(shared\.B\[0\]\)", "sizeof(shared.A[0])", "hopper.specialized"),
         (r"PIECES \* PIECE_BYTES", "PIECE_BYTES", "hopper.epilogue"),
+        (r" \+ bytes_a\);", ");", "fp8.scaled_bulk/tile_192x128"),
     ],
-    "barriers used before they are there": [
-        (r"cluster_sync\(\);", "", "crt.fused"),
-    ],
+    "barriers used before they are there": [(r"cluster_sync\(\);", "", "crt.fused")],
     "one may release for all": [
         (r"empty\[s\], CONSUMERS", "empty[s], 1", "hopper.two_consumers crt.batched"),
         (r"walk\.peers\(\) \* \(F::ALT", "1 * (F::ALT", SHARING),
@@ -80,9 +74,7 @@ MECHANISMS = {
         (r"release\(\);", "", "crt.shared#5"),
         (r"empty\[before\[u\]\](, walk)?", r"empty[before[0]]\1", SHARING),
     ],
-    "the stage in use released": [
-        (r"empty\[before\]", "empty[stage]", "fp8.hidden"),
-    ],
+    "the stage in use released": [(r"empty\[before\]", "empty[stage]", "fp8.hidden")],
     "own block alone is told": [
         (r"(empty\[(stage|before)\]), threadIdx\.x % 128\)", r"\1, cluster_rank())", "hopper.multicast"),
         (r"walk\.peer\(i\)\)", "walk.rank)", SHARING),
@@ -101,9 +93,7 @@ MECHANISMS = {
         (r"half \* HALF \+ j", "j", "ada.half_tiles"),
         (r"b \+ NEXT_HALF", "b", "fp8.hidden"),
     ],
-    "turn not handed over": [
-        (TURN, ";", f"{OWN} hopper.epilogue crt.two_widths"),
-    ],
+    "turn not handed over": [(TURN, ";", f"{OWN} hopper.epilogue crt.two_widths")],
     "consumers walk the same stages": [
         (r"first \+= CONSUMERS \* steps", "first += steps", "hopper.ping_pong fp8.fast"),
         (r"first \+= CONSUMERS \* walk\.steps", "first += walk.steps", OWN),
@@ -112,6 +102,7 @@ MECHANISMS = {
     "sums taken before they are done": [
         (FINISH, "", f"{WIDE}#1 crt.accurate/find_peaks crt.two_widths"),
         (r"wgmma_arrived<1>\(fresh\[0\]\);", "", "fp8.hidden#1"),
+        (r"wgmma_arrived<0>\(fresh\);", "", "fp8.scaled_bulk/tile_256x128"),
     ],
     "sums of the tile before": [
         (r"sums\[i\]\[j\]\[0\] = sums\[i\]\[j\]\[1\] = 0;", "", "ada.half_tiles"),
@@ -126,9 +117,7 @@ MECHANISMS = {
         (r"shared\.C\[warp\]\[buffer\]", "shared.C[warp][piece % BUFFERS]", "fp8.scaled_ring/tile_128x128"),
     ],
     "C staged in a stage not yet read": [(r" && steps >= (F::)?STAGES", "", OWN)],
-    "a warp leaves while its tile is stored": [
-        (r"tma_store_wait<0>\(\);", "", "ada.half_tiles"),
-    ],
+    "a warp leaves while its tile is stored": [(r"tma_store_wait<0>\(\);", "", "ada.half_tiles")],
     "a cluster without a tile stores": [
         (r"if \(!first\)", "if (true)", "hopper.overlapped#1"),
         (r"if \(keeps\) \{  //", "if (true) { //", SHARED),
@@ -144,14 +133,16 @@ MECHANISMS = {
         (r"walk\.at\(t\)\.col < walk\.wide", "false", TWO_WIDTHS),
         (r"min\(col, wide\)", "0", "crt.two_widths"),
     ],
+    "steps that are skipped": [
+        (r"barrier_arrive\(&shared\.full\[s\]\);", ";", "fp8.scaled_bulk/tile_192x128"),
+        (r"p \+ STAGES >= depth;", "false;", "fp8.scaled_bulk/tile_256x128"),
+    ],
     "halves and slices of a slot": [
         (r"fetch_b\(1, s\);", "if (s == 0) fetch_b(1, s);", "ada.half_tiles"),
         (r"32 \* part, at\.row", "32 * (part ^ 1), at.row", "ada.half_tiles"),
         (r"2 \* rounds : rounds", "(k + BK - 1) / BK : rounds", "fp8.by_size/tile_128x128"),
     ],
-    "residues of the modulus before": [
-        (r"modulus\(tile\.product\)", "modulus(0)", "crt.two_widths"),
-    ],
+    "residues of the modulus before": [(r"modulus\(tile\.product\)", "modulus(0)", "crt.two_widths")],
     "rows below C stored": [(r"row < stored_rows", "true", "crt.shared")],
     "C and the bias of an epilogue": [
         (r"barrier_wait\(&shared\.loaded\[warp\], brought\);", "", "hopper.epilogue"),
@@ -162,7 +153,8 @@ MECHANISMS = {
         (r"fetch\(scales\[1\], next \+ 1\)", "fetch(scales[1], next)", "fp8.scaled"),
         (r"pitch = \(depth \+ 3\) / 4 \* 4", "pitch = depth", "fp8.scaled"),
         (r"\[stage\]\[warp \* 16", "[(stage + 5) % 6][warp * 16", "fp8.scaled_ring/tile_128x128"),
-        (r"\[i % 4 / 2\]", "[0]", "fp8.scaled_ring/tile_128x128"),
+        (r"next_a\[j\] \* next_b", "next_a[0] * next_b", "fp8.scaled_bulk/tile_256x128"),
+        (r"of_b\[s\]\[s\]", "of_b[s][0]", "fp8.scaled_bulk/tile_192x128"),
         (r"of_b\[stage\]\[half \+ side\]", "of_b[stage][half]", "fp8.scaled_ring/tile_128x192"),
         (r"barrier_arrive_copied\(", "barrier_arrive(", "fp8.scaled_ring/tile_128x128"),
     ],
@@ -181,8 +173,6 @@ def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int]) -> None:
     planted = hopper_grid.with_plant(RINGS[ring].text(), pattern, replacement, which)
     assert RINGS[ring].problem(planted) != ""
 
-
-# Meetings of kernels/crt ----------------------------------------------------------------------------------------------
 
 LOCKSTEP = RINGS["crt.lockstep"]
 PATIENCE = 100

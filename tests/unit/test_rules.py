@@ -1,7 +1,6 @@
 """The rules that turn values into verdicts at their edges, and the arithmetic and rates that they rest on."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -21,9 +20,6 @@ def value(middle: float, low: float | None = None, high: float | None = None, la
 
 def said(verdict: rules.Verdict) -> str:
     return f"{verdict.kind}: {verdict.reason}"
-
-
-# Values
 
 
 @pytest.mark.parametrize(
@@ -149,9 +145,6 @@ def test_bounds_of_a_value(one, bounds, says):
     assert said(rules.judge_bounds(one, bounds)) == says
 
 
-# Values of experiments at points
-
-
 def point(middle: float, low: float, high: float, **more) -> PointValue:
     return PointValue("k, cuda12", middle, low, high, "u", (), point="k 64", **more)
 
@@ -180,11 +173,15 @@ def test_points_are_described_with_their_published_values_or_as_a_range():
     said = partial(experiment.describe, meaning="time", machine="a GPU")
     pair = [point(2, 2, 2, published=2.0), point(4, 4, 4, published=8.0)]
     assert said(pair, 0, near) == (
-        "Time, for k on a GPU: within 10 % of the published value at 1 of 2 points: "
+        "Time, for k on a GPU: within 10 % of the published value at 1 of 2 points, smaller than published at every "
+        "point that misses: "
         "2.00 (published 2.00) at k 64; 4.00 (published 8.00) at k 64"
     )
     carried = [point(2, 2, 2, published=4.0, expected=2.0)]
     assert "of the expected value at 1 of 1 points: 2.00 (published 4.00, expected here 2.00)" in said(carried, 0, near)
+    long = [replace(value, unit="us") for value in (point(9, 9, 9, published=8.0), point(9, 9, 9, published=1.0))]
+    assert "at 0 of 2 points, longer than published at every point that misses: " in said(long, 0, near)
+    assert "at 0 of 2 points: 9.00" in said([long[0], replace(long[1], published=10.0)], 0, near | {"near": 0})
     assert "on a GPU: 2.00 (" in said(pair, 0, {"value": "ms", "kernel": "k", "by": ["n"]})
     many = [point(float(x), x, x) for x in range(1, 8)]
     text = said(many, 1, {"value": "ms", "kernel": "k", "most": 1})
@@ -197,9 +194,6 @@ def test_points_are_described_with_their_published_values_or_as_a_range():
     )
     flag = partial(experiment.describe, meaning="1: it was refused; 0: not", machine="a GPU")
     assert flag([point(1, 1, 1)], 0, {"kernel": "k", "least": 1}) == "It was refused: yes for k (k 64) on a GPU"
-
-
-# Rates
 
 
 def chip(**figures: tuple[float, str]) -> chips.Chip:

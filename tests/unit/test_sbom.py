@@ -1,7 +1,5 @@
 """Bills of materials: what a package says of its licence, which hash is its own, and what is written of both."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 from pathlib import Path
@@ -49,9 +47,7 @@ class TestInventory:
             ("Classifier: Topic :: Software", []),
         ],
     )
-    def test_a_python_package_says_it_in_one_of_three_places(
-        self, tmp_path: Path, lines: str, expected: list[str]
-    ) -> None:
+    def test_a_python_package_says_it_in_one_of_three_places(self, tmp_path, lines, expected):
         folder = tmp_path / "some_package-1.0.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: some-package\nVersion: 1.0\n{lines}\n")

@@ -5,8 +5,6 @@ It rounds sums to nearest where tensor cores cut them off, which `test_sums_that
 covers.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 
@@ -131,9 +129,6 @@ def test_a_planted_bug_shows(plant: tuple[str, str, str, str]) -> None:
     pytest.fail(what)
 
 
-# Arithmetic, in NumPy -------------------------------------------------------------------------------------------------
-
-
 def cut_off(x: np.ndarray) -> np.ndarray:
     """float64 cut off to 24 bits."""
     mantissa, exponent = np.frexp(x)
@@ -185,6 +180,3 @@ def test_sums_that_are_cut_off_stay_within_the_bound(name: str, law: str) -> Non
     assert ours["rms_u"] < theirs["rms_u"] and ours["max_u"] < theirs["max_u"]
     kernel = registry.kernel(f"sgemm.{name}")
     assert (np.abs(c - exact) <= bounds.gamma(2048) * scale + kernel.promises.error(a, b, np)).all()
-
-
-# Records and experiments ----------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Limits that no linter of ours checks."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +17,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.cublas import Trials
 from gemmrepro.measure import plan, prepare, results, rounds
-from gemmrepro.measure.columns import SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Row
+from gemmrepro.measure.columns import ROW, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Room
 from gemmrepro.measure.recording import check_cells
 from gemmrepro.operands import work
@@ -28,9 +28,6 @@ MACHINE = {"gpu": "GPU A", "driver": "1.0", "card": "c1"}
 
 def make(name, op="gemm", baseline="cublas.sgemm", **options):
     return record(f"ladder.{name}", op=op, baseline=baseline, **options)
-
-
-# The journal
 
 
 @pytest.fixture
@@ -77,9 +74,6 @@ def test_a_journal_of_another_machine_is_set_aside_whole(journal, tmp_path, said
     assert json.loads((tmp_path / "journal.set-aside-1" / "a.json").read_text())["payload"] == {"x": 1}
     back = Journal(tmp_path / "journal", MACHINE, said.append)
     assert back.get("a", {}) is None and (tmp_path / "journal.set-aside-2").is_dir()
-
-
-# What is planned
 
 
 def test_every_combination_is_a_point_and_each_baseline_one_too():
@@ -209,9 +203,6 @@ def test_a_size_whose_products_in_fp64_take_too_long_here_is_left_out_with_the_s
     assert reason in found and bool(found) == bool(reason)
 
 
-# What is written
-
-
 def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add():
     assert work(make("a"), Shape(2, 3, 5)) == (60.0, 4.0 * (10 + 15 + 6))
     halves = make("h", dtype_in="bf16", dtype_out="fp32", layout="row,col,row")
@@ -221,8 +212,6 @@ def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add():
     loop = make("f", op="ceiling_flops", params={"iterations": 8, "ffma_per_iteration": 512})
     assert work(loop, Shape(1, 1, 1)) == (2.0 * 32 * 8 * 512, None)
 
-
-# Rounds and results, of a GPU that is none
 
 DOCUMENT = {"rounds": 3, "interval": 0.01, "seconds_per_round": 0.1, "samples_per_round": [3, 60], "caches": ["warm"]}
 DOCUMENT |= {"toolkits": ["cuda13"], "sizes": {"ladder": [256]}, "counters": {"ladder": [256]}}
@@ -350,7 +339,8 @@ def test_rows_and_samples_follow_from_the_rounds(sweep):
         sweep.records.keep_round(kernel, number, timed([level, level + 1, level + 2], [100.0] * 3, sensors))
     found = results.gather(sweep)
     assert [one.point for one in found] == [kernel], "what has no round has no row"
-    row = results.summary_row(sweep, found[0])
+    cells = results.summary_row(sweep, found[0])
+    row = SimpleNamespace(**cells)
     assert (row.kernel, row.family, row.rung, row.arch, row.build_key) == ("ladder.a", "ladder", "L1", "sm_90", "k1")
     assert (row.samples, row.rounds, row.median_us, row.status) == (9, 3, 203.0, "current")
     assert row.ci_low_us <= 201.0 and row.ci_high_us >= 205.0
@@ -358,7 +348,7 @@ def test_rows_and_samples_follow_from_the_rounds(sweep):
     assert (row.baseline, row.baseline_median_us) == ("cublas.sgemm", 100.0)
     assert row.ratio == pytest.approx(100.0 / 203.0, rel=0.01) and row.ratio_ci_low < row.ratio < row.ratio_ci_high
     assert (row.err_scaled_max, row.clock_mhz, row.throttle) == (2.5, 1980, "sw_power_cap")
-    check_cells(Row, read(csv_text([asdict(row)], SUMMARY_COLUMNS)), "summary.csv")
+    check_cells(ROW, read(csv_text([cells], SUMMARY_COLUMNS)), "summary.csv")
     samples = results.samples_frame(sweep, found)
     assert list(samples.columns) == SAMPLE_COLUMNS and list(samples.index) == list(range(9))
     assert samples["time_us"].tolist()[3:6] == [202.0, 203.0, 204.0] and samples["round"].tolist()[3:6] == [1] * 3
@@ -376,7 +366,7 @@ def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, 
         asked.append(targets)
         kernel, toolkit, shape = targets[0]
         where = {"kernel": kernel, "toolkit": toolkit, "m": shape.m, "n": shape.n, "k": shape.k, "build_key": "k1"}
-        return [CounterRow(**where, metric="dram__bytes.sum", value=12, unit="byte")], ""
+        return [where | {"metric": "dram__bytes.sum", "value": 12, "unit": "byte", "status": "current"}], ""
 
     monkeypatch.setattr(results, "collect", collect)
     for _ in range(2):

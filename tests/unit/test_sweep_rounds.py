@@ -1,7 +1,5 @@
 """Rounds of a sweep in processes of their own, and launches of the regimes: what is asked of whom, in which order."""
 
-from __future__ import annotations
-
 import io
 import subprocess
 import sys
@@ -84,9 +82,6 @@ def test_a_cancelled_round_ends_without_an_error(monkeypatch):
     with pytest.raises(SystemExit) as ended:
         sweep._told_to_start()
     assert ended.value.code == 0
-
-
-# The regimes' GPU
 
 
 class Event:

@@ -14,7 +14,7 @@ from records import record
 from gemmrepro import __main__ as command
 from gemmrepro import registry, stats, timing
 from gemmrepro.build import key, nvcc
-from gemmrepro.core import journal, paths
+from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 from gemmrepro.gates import gemm
 from gemmrepro.gates.gate import Judged, Verdict
@@ -75,9 +75,6 @@ def tunable(tmp_path, monkeypatch) -> Tunable:
     return made
 
 
-# The space
-
-
 def test_every_allowed_combination_is_a_candidate_with_a_name_of_its_own(tunable):
     found = candidates.candidates(tunable)
     allowed = [(32, 2), (32, 4), (32, 8), (64, 2), (64, 4), (128, 2)]
@@ -88,9 +85,6 @@ def test_every_allowed_combination_is_a_candidate_with_a_name_of_its_own(tunable
     assert str(found[0]) == "tile=32 steps=2"
     with pytest.raises(UserError, match=r"the space of ladder\.scale_tuned allows no combination"):
         candidates.candidates(replace(tunable, allowed=lambda params: False))
-
-
-# The compile step's files
 
 
 def row(candidate, **changes):
@@ -117,10 +111,7 @@ def listing_file(folder, tunable, changes=lambda candidate: {}, **top):
         (lambda path, tunable: path.unlink(), r"is missing; run the compile step again: .*--kernel ladder\.scale"),
         (lambda path, tunable: path.write_text("{"), "is corrupt"),
         (lambda path, tunable: path.write_text(path.read_text().replace("registers", "r")), "is corrupt"),
-        (
-            lambda path, tunable: path.write_text(path.read_text().replace("scale_tuned", "else")),
-            r"lists candidates of ladder\.else",
-        ),
+        (lambda path, tunable: path.write_text(path.read_text().replace("scale_tuned", "else")), r"of ladder\.else"),
         (lambda path, tunable: tunable.space.update(tile=(32,)), "another space or other sources"),
         (
             lambda path, tunable: next(iter(candidates.candidates(tunable))).kernel.source_path.write_text("// new"),
@@ -157,9 +148,6 @@ def test_what_does_not_fit_is_left_out_with_the_reason(tunable, tmp_path, change
     assert found is None if said is None else said in found
 
 
-# The search
-
-
 def point(ratio):
     return benches.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
 
@@ -179,9 +167,6 @@ def test_a_third_and_then_five_go_on_and_the_fastest_wins():
     assert [standings[name].stage for name in ("c25", "c24", "c20", "c19")] == ["final", "close", "close", "coarse"]
     assert len(standings) == 30
     assert benches.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
-
-
-# The bench, on an invented GPU
 
 
 class FakeLoaded:
@@ -257,12 +242,12 @@ def bench(session, tunable, tmp_path):
         return {"spill_bytes": 16} if candidate.params["steps"] == 8 else {}
 
     listing = Listing.read(listing_file(tmp_path / "built", tunable, spill), tunable)
-    return lambda **options: benches.Bench(session, listing, tmp_path / "journal", **options)
+    return lambda: benches.Bench(session, listing, tmp_path / "journal")
 
 
 def test_a_search_from_the_listing_to_the_winner(bench, tunable, tmp_path):
     out, table = tmp_path / "out.json", tmp_path / "out.csv"
-    benches.search(bench(), SIZES, out, table)
+    benches.search(bench(), SIZES, out)
     result = json.loads(out.read_text())
     # Of six, (32, 8) spills, (64, 2) is wrong in the gate's case, and (32, 4) at 2048 only.
     assert result["count"] == {"candidates": 6, "compiled": 6, "fitting": 5, "right": 3, "timed": 3}
@@ -297,7 +282,7 @@ def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(be
             first.judge(names[:2])
     session.broken.clear()
     again = bench()
-    assert again.findings.verdict(names[0]) == "illegal memory access"
+    assert again.verdict(names[0]) == "illegal memory access"
     assert again.judge(names[:2]) == names[1:2]
 
 
@@ -305,10 +290,10 @@ def test_the_supervisors_word_on_a_hung_candidate_becomes_its_verdict(bench, tmp
     first = bench()
     name = next(iter(first.listing.candidates))
     candidates.marker(tmp_path / "journal").write_text(f"{name} it did not end within 60 s")
-    assert bench().findings.verdict(name) == "it did not end within 60 s"
+    assert bench().verdict(name) == "it did not end within 60 s"
     assert not candidates.marker(tmp_path / "journal").exists()
     candidates.marker(tmp_path / "journal").write_text(list(first.listing.candidates)[1])
-    assert bench().findings.verdict(list(first.listing.candidates)[1]) is None
+    assert bench().verdict(list(first.listing.candidates)[1]) is None
 
 
 def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, session):
@@ -327,28 +312,23 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     out = tmp_path / "out.json"
 
-    def run(*options):
-        paths = ("--candidates", str(tmp_path / "built"), "--out", str(out), "--journal", str(tmp_path / "journal"))
-        words = ["tune-measure", "--worker", "--kernel", tunable.id, "--sizes", "1024,2048", *paths, *options]
-        return command.run(words)
+    def run():
+        places = ("--candidates", str(tmp_path / "built"), "--out", str(out))
+        return command.run(["tune-measure", "--worker", "--kernel", tunable.id, "--sizes", "1024,2048", *places])
 
-    assert run("--deadline", "1.0") == journal.UNFINISHED == 75
-    assert not out.exists()
     with monkeypatch.context() as patch:
         patch.setattr(gemm, "run_case", lambda *_, **shared: session.broken.append(1) or 1 / 0)
         assert run() == candidates.REPLACE
+    assert not out.exists()
     session.broken.clear()
     assert run() == 0
-    assert json.loads(out.read_text())["count"]["right"] == 2
-    assert out.with_suffix(".csv").is_file()
+    assert json.loads(out.read_text())["count"]["right"] == 2 and out.with_suffix(".csv").is_file()
     install([out])
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     (winner,) = registry.tuned(tunable)
     measured = {key.build_key(candidate.kernel, "13.0") for candidate in candidates.candidates(tunable)}
     assert key.build_key(winner, "13.0") in measured
 
-
-# The supervisor
 
 WORKER = """\
 import os, pathlib, sys, time
@@ -370,13 +350,12 @@ sys.exit(ENDS)
     ("does", "ends", "code", "runs", "seen"),
     [
         ("pass", 1, 1, 1, None),
-        ("pass", 75, 75, 1, None),
         ("sys.exit(76)", 0, 0, 2, ""),
         ("os.abort()", 0, 0, 2, "abc its process ended with code -6"),
         ("time.sleep(600)", 0, 0, 2, "abc it did not end within 1 s"),
         ("os.kill(os.getpid(), 15)", 0, -15, 1, None),
     ],
-    ids=["error", "budget", "broken", "crash", "hang", "ended by somebody"],
+    ids=["error", "broken", "crash", "hang", "ended by somebody"],
 )
 def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, does, ends, code, runs, seen):
     script = tmp_path / "worker.py"
@@ -388,9 +367,6 @@ def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, do
     assert (tmp_path / "seen-1").read_text() == ""
     if seen is not None:
         assert (tmp_path / "seen-2").read_text() == seen
-
-
-# Winners
 
 
 def result_file(path, params, gpu="h200", kernel="ladder.scale_tuned"):
@@ -435,10 +411,7 @@ TILE = {"tile": 64, "steps": 4}
         (lambda path: path.write_text("[]"), "is no tuning result"),
         (lambda path: path.write_text("{"), "is corrupt"),
         (lambda path: None, "is missing"),
-        (
-            lambda path: result_file(path, TILE, kernel="ladder.nope"),
-            r"'ladder\.nope' cannot be tuned; tunable",
-        ),
+        (lambda path: result_file(path, TILE, kernel="ladder.nope"), r"'ladder\.nope' cannot be tuned; tunable"),
     ],
 )
 def test_a_result_that_is_none_or_outside_the_space_is_refused_and_nothing_is_written(tunable, tmp_path, bad, said):
@@ -446,9 +419,6 @@ def test_a_result_that_is_none_or_outside_the_space_is_refused_and_nothing_is_wr
     with pytest.raises(UserError, match=said):
         install([result_file(tmp_path / "good.json", TILE), tmp_path / "bad.json"])
     assert not registry.winners_path("ladder", "h200").exists()
-
-
-# With a real toolkit
 
 
 @pytest.mark.containers

@@ -1,7 +1,5 @@
 """Operations on vectors: what is drawn for them, what they hold and move, and the steps of their kernels."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

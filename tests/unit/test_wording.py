@@ -1,7 +1,5 @@
 """What a verdict says is in words: no ids, no columns, and sentences with quantities and units."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator
@@ -30,7 +28,7 @@ def explanations(recorded: Path, folder: Path) -> Iterator[tuple[str, str]]:
                 results.load(copied.parent, name)
             except UserError:  # of another declaration; the stage that takes recordings over leaves them out
                 shutil.rmtree(copied)
-    judged = judge_all(recorded, folder, folder, names, experiments_dir=folder / "experiments").as_json()
+    judged = judge_all(recorded, folder, folder, names, experiments_dir=folder / "experiments")
     yield from ((claim["id"], claim["explanation"]) for claim in judged["claims"])
 
 

@@ -1,7 +1,5 @@
 """What was asked of the project at its beginning, held to."""
 
-from __future__ import annotations
-
 import ast
 import re
 from functools import cache
@@ -36,7 +34,7 @@ def stages() -> frozenset[Path]:
     while waiting:
         if (module := waiting.pop()) not in modules:
             modules.add(module)
-            waiting += dependencies.imports(module)
+            waiting += (imported for imported, _ in dependencies.contents(module).imports.values())
     library = {path for module in modules if (path := dependencies.file_of(module))}
     kernels = {kernel.source_path for kernel in registry.kernels() if kernel.source_path.suffix == ".py"}
     declared = [(family, each) for family in registry.family_names() for each in experiments.declared(family)]

@@ -1,7 +1,5 @@
 """The next run finds damaged outputs, and a full disk. Real runs, of a job without a container."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The workflow as it is written: targets, lint, configuration. Nothing is built here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -113,3 +111,23 @@ def test_experiments_compute_on_every_core_of_the_host(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stdout
     told, left = (set(re.findall(r"^(\w+_THREADS)=", (tmp_path / name).read_text(), re.M)) for name in ("told", "left"))
     assert "OMP_NUM_THREADS" in told and not told & left
+
+
+def test_kernels_of_ones_own_are_planned_beside_the_report(tree: Path, tmp_path: Path) -> None:
+    """On a machine with a GPU they are measured in PyTorch's image; without one the result says so."""
+    mine = tmp_path / "my_gemm.py"
+    mine.write_text('KERNEL = {"dtype_in": "fp16"}\n\n\ndef bind(a, b, c, stream):\n    return print\n')
+    live = tmp_path / "live.yaml"
+    live.write_text(f"measure: live\ngpu: {{name: NVIDIA RTX A6000, capability: 86}}\nkernels: [{mine}]\n")
+    plan = snakemake("--dry-run", "--configfile", str(live), "--", "own", "reports/own.html", folder=tree)
+    assert plan.returncode == 0, plan.stdout
+    assert f"Judging and timing {mine}" in plan.stdout and "Drawing your kernels" in plan.stdout
+    config = ("--config", "measure=recorded", f'kernels=["{mine}"]')
+    unmeasured = snakemake("--quiet", "all", *config, "--", "results/own/my_gemm.json", folder=tree)
+    assert unmeasured.returncode == 0, unmeasured.stdout
+    assert "not measured here: " in json.loads((tree / "results/own/my_gemm.json").read_text())["ended"]
+    mine.write_text('KERNEL = {"dtypin": "fp16"}\n\n\ndef bind(a, b, c, stream):\n    return print\n')
+    wrong = snakemake("--dry-run", *config, "--", "own", folder=tree)
+    assert wrong.returncode == 1 and f"gemmrepro: {mine}, line 1: dtypin: " in wrong.stdout, wrong.stdout
+    nothing = snakemake("--config", "measure=recorded", "--", "own", folder=tree)
+    assert nothing.returncode == 1 and "there is no kernel of your own: name a file with --config" in nothing.stdout

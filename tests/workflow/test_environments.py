@@ -4,8 +4,6 @@ In each case a fresh copy of what is committed plans the default run, or is refu
 mounts of its own and an ordinary user) and git.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

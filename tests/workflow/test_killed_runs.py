@@ -3,8 +3,6 @@
 Real runs and real signals; the compiler is a program that sleeps.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

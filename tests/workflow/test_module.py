@@ -1,7 +1,5 @@
 """Another workflow uses this one by `module:`, from a folder of its own."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

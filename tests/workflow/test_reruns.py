@@ -3,8 +3,6 @@
 No container and no GPU is needed, and nothing runs: the plan is Snakemake's own.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

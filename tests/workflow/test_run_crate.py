@@ -1,7 +1,5 @@
 """The default run as an RO-Crate."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every image: bills of materials, nothing of the host inside, no need of a network, signed or not."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

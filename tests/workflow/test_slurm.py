@@ -5,8 +5,6 @@ Two jobs that ask for a GPU run side by side, each with its own.
 SLURM is installed and runs in an overlay; nothing of it is left on the machine.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import warnings

@@ -1,7 +1,5 @@
 """What the shipped profile asks SLURM for. Nothing is submitted, and no container is needed."""
 
-from __future__ import annotations
-
 import json
 import os
 

@@ -32,6 +32,8 @@ STAGES: Mapping[str, tuple[str, str]] = {
         "--family! --config! --build --gates --journal! --out! --regimes --kernels --budget --round --free --no-profile"
         " --partial",
     ),
+    "own": ("measure.own", "--kernel! --config! --journal! --out! --patience --part"),
+    "own-figures": ("figures.stage:own_step", "[results] --out!"),
     "experiments": (
         "experiments.run",
         "--family! --name --toolkits --build --gates --journal! --out! --config|--settings --budget",
@@ -47,13 +49,13 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "report": (
         "paper.page",
         "--verdicts! --measure! --gates --build --figures! --images! --experiments --regimes --gpus --recorded"
-        " --config! --out!",
+        " --own --config! --out!",
     ),
     "zip": ("paper.bundle:zip_step", "--report! --out!"),
     "tune-compile": ("tune.stage:compile_step", "--kernel! --toolkit! --arch! --out! --jobs"),
     "tune-measure": (
         "tune.stage:measure_step",
-        "--kernel! --candidates! --sizes! --out! --table --journal --rounds --budget --worker --deadline",
+        "--kernel! --candidates! --sizes! --out! --worker",
     ),
     "tune-install": ("tune.stage:install_step", "[results]"),
     "compare": ("recordings.compare", "before after --families --toolkits --all --csv --figure"),
@@ -116,7 +118,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--check": _several("print these gates; exit with 1 if any failed", "GATE", type=Path),
     "--config": _path("the whole configuration, as JSON"),
     "--csv": _path("write every row as CSV"),
-    "--deadline": {"help": SUPPRESS, "type": float},
     "--env": _text("the image's name, such as cuda13"),
     "--experiments": _path("folder with one folder of experiments per family"),
     "--families": _text("comma-separated; default: all there are"),
@@ -143,6 +144,8 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--no-profile": _flag("do not look up which GPU kernels the baselines run"),
     "--no-sweep": _flag("gates and experiments only; file no times"),
     "--numeric": _path("folder of the numerical gates measured here"),
+    "--own": _path("what own wrote of each kernel", nargs="*") | {"default": []},
+    "--part": {"help": SUPPRESS},
     "--out": _path("what is written: a file, or a folder"),
     "--out-dir": _path("folder for one verdict per kernel"),
     "--partial": _flag("write the results of an unfinished sweep too"),
@@ -176,7 +179,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--sizes": _text("comma-separated; all are searched at the first"),
     "--slug": _flag("print only the name of its recordings"),
     "--stale": _flag("accept rows of other builds, which support no claim"),
-    "--table": _path("every candidate, as CSV (default: beside --out)"),
     "--text": _path("check that each number of this text of the article has a row"),
     "--threads": _number("kernels compiled at a time (default 1)", 1),
     "--toolkit": _text("cuda12 or cuda13; must be the one on PATH"),
@@ -207,10 +209,12 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "record --out": _path("where recordings are filed", RECORDINGS),
     "record --regimes": _flag("also measure kernels sustained and in bursts, as one more take"),
     "record --sizes": _repeated("measure these sizes only", "FAMILY=N,N", default=[]),
+    "own --kernel": _path("a Python file with KERNEL and bind"),
+    "own --patience": _number("time limit of a launch, and of what is done with it, in seconds", 300.0, float),
+    "own-figures results": _path("what own wrote"),
     "recorded-experiments --experiments": _several("names of experiments", "FAMILY=NAMES"),
     "sweep --kernels": _text("ids of the only kernels to time, comma-separated; default: all"),
     "sweep --regimes": _flag("time kernels alone, sustained and in bursts"),
-    "tune-measure --rounds": _number("rounds in which the best are timed (default 5)", 5),
 }
 """Options by name, and those that mean something else in one stage."""
 

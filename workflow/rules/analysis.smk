@@ -145,6 +145,7 @@ rule figures_paper:
             figure=paper_figures.drawn(FAMILIES),
             kind=("narrow.svg", "csv", "json"),
         ),
+        f"results/figures/{paper_figures.PICTURE}.png",
     log:
         "results/logs/figures/paper.log",
     container:

@@ -173,3 +173,9 @@ def experiment_command(source):
         return common
     toolkits = ",".join(PLAN.timed_with(source.family))
     return f"{common} --toolkits {toolkits} --build results/build --gates results/gates"
+
+
+def read_only(own):
+    """What containers see of a file that they cannot write: its folder, or its files where jobs run in that folder."""
+    folder = own.path.parent
+    return own.all_files if Path.cwd().resolve().is_relative_to(folder) else [folder]

@@ -18,6 +18,8 @@ rule report:
         figures=rules.figures.input,
         shown=ancient(shown_in_report()),
         others=expand("results/gpus/{gpu}/verdicts.json", gpu=PLAN.other_gpus),
+        own=OWN_RESULTS,
+        own_figure=OWN_FIGURE,
         locks=expand("resources/images/{env}.lock.json", env=DEFAULT_IMAGES) if CONTAINERS else [],
         image=in_image("report"),
     output:
@@ -28,6 +30,7 @@ rule report:
         ),
         pages=expand("reports/{page}.html", page=REPORT_PAGES[1:]),
         folders=[directory(f"reports/{folder}") for folder in REPORT_FOLDERS],
+        own=["reports/own.html"] if OWN_RESULTS else [],
     log:
         "results/logs/report.log",
     container:
@@ -44,7 +47,7 @@ rule report:
         "python3 -m gemmrepro report --verdicts {input.verdicts} --measure results/measure --gates results/gates"
         " --build results/build --figures results/figures --images resources/images --config {input.config}"
         " --experiments results/experiments --regimes results/regimes --gpus {params.gpus}"
-        " --recorded {params.recorded} --out reports 2>&1 | tee {log}"
+        " --recorded {params.recorded} --own {input.own} --out reports 2>&1 | tee {log}"
 
 
 rule report_zip:

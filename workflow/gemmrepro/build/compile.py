@@ -9,19 +9,18 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.build import sass
-from gemmrepro.build.key import build_key, compiler
+from gemmrepro.build.key import compiler, keyed
 from gemmrepro.build.listings import Listings, Together
 from gemmrepro.build.record import Build, MachineCode, Usage
 from gemmrepro.build.sass import parse_advisories, parse_constants
 from gemmrepro.build.toolkit import Toolkit, capability, find_toolkit
 from gemmrepro.core import names
 from gemmrepro.core.paths import shown
-from gemmrepro.core.trees import source_hash
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel, targets
 
@@ -44,19 +43,13 @@ def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list
                 f"{toolkit.name} ({toolkit.version}) cannot compile for sm_{arch}; it knows {known}. "
                 f"Take {arch} out of build.{toolkit.name} in the config, or use a newer toolkit."
             )
-    chosen = sorted(set(targets(kernel, archs)), key=capability)
-    if not chosen:
-        if kernel.platform.targets:
-            raise UserError(
-                f"{kernel.id} only runs on sm_{', sm_'.join(kernel.platform.targets)}, and --kernels "
-                f"{','.join(archs)} has no such GPU; add {kernel.platform.targets[0].rstrip('af')} to "
-                f"build.{toolkit.name} in the config."
-            )
-        raise UserError(
-            f"{kernel.id} needs compute capability {'.'.join(map(str, kernel.platform.min_capability))}, and "
-            f"--kernels {','.join(archs)} has none; add one to build.{toolkit.name} in the config."
-        )
-    return chosen
+    if chosen := sorted(set(targets(kernel, archs)), key=capability):
+        return chosen
+    needs, add = f"needs compute capability {'.'.join(map(str, kernel.platform.min_capability))}", "one"
+    if kernel.platform.targets:
+        needs, add = f"only runs on sm_{', sm_'.join(kernel.platform.targets)}", kernel.platform.targets[0].rstrip("af")
+    place = f"build.{toolkit.name} in the config"
+    raise UserError(f"{kernel.id} {needs}, and --kernels {','.join(archs)} has none; add {add} to {place}.")
 
 
 @dataclass(frozen=True)
@@ -119,7 +112,10 @@ def compile_units(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], thread
     """
     _check_toolkit(kernel, toolkit.name)
     chosen, unwanted = _without_refused(kernel, toolkit, wanted_archs(kernel, toolkit, archs))
-    refused = _refusals(kernel, unwanted, threads, folder)
+    refused: Mapping[str, str | None] = {}
+    if unwanted:
+        (folder / "refused").mkdir()
+        refused = compiler(kernel).refusals(kernel, unwanted, threads, folder / "refused")
     units = []
     for number, unit in enumerate(compiler(kernel).units(kernel)):
         path = folder / str(number) / "kernel.fatbin"
@@ -144,21 +140,15 @@ def inspect(compiled: Units, listed: Together) -> Compiled:
         listings = Listings(unit.path, listed)
         for code in unit.kernel.codes:
             entry = code.code.entry
-            functions[entry] = _functions(code, listings)
+            functions[entry] = {compiler(code).code_arch(arch): at for arch, at in listings.functions(entry).items()}
             codes[entry] = _machine_code(code, compiled.archs, unit.log, listings, functions[entry])
-    record = Build(
-        kernel=kernel.id,
-        toolkit=toolkit.name,
-        toolkit_version=toolkit.version,
-        build_key=build_key(kernel, toolkit.version),
-        flags=(*compiler(kernel).flags(kernel), *compiler(kernel).target_flags(kernel, compiled.archs)),
-        sources={shown(path): source_hash(path) for path in (kernel.source_path, *kernel.header_paths)},
-        entry=kernel.code.entry,
+    record = keyed(kernel, toolkit)
+    record = replace(
+        record,
+        flags=(*record.flags, *compiler(kernel).target_flags(kernel, compiled.archs)),
         advisories=tuple(parse_advisories("".join(unit.log for unit in compiled.units))),
         archs=codes[kernel.code.entry],
         variants=codes if len(kernel.codes) > 1 else {},
-        packages=compiler(kernel).packages(kernel),
-        compiler=kernel.code.compiler,
         refused={f"sm_{arch}": message for arch, message in compiled.refused.items()},
     )
     text = "".join(
@@ -208,19 +198,6 @@ def _without_refused(kernel: Kernel, toolkit: Toolkit, archs: list[str]) -> tupl
             f"other; add one to build.{toolkit.name} in the config."
         )
     return [arch for arch in archs if arch not in unwanted], unwanted
-
-
-def _refusals(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
-    if not archs:
-        return {}
-    scratch = folder / "refused"
-    scratch.mkdir()
-    return compiler(kernel).refusals(kernel, archs, threads, scratch)
-
-
-def _functions(kernel: Kernel, listings: Listings) -> dict[str, sass.Function]:
-    """The code of a kernel's entry point, by requested architecture."""
-    return {compiler(kernel).code_arch(arch): code for arch, code in listings.functions(kernel.code.entry).items()}
 
 
 def _machine_code(

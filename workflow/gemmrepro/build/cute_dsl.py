@@ -14,9 +14,7 @@ the element type, the box and the swizzle, all from the record; the child proces
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
-import os
 import re
 import subprocess
 import sys
@@ -26,9 +24,8 @@ from pathlib import Path
 
 from gemmrepro.build import cute_dsl_trace
 from gemmrepro.build.cute_dsl_trace import MAP, OPTIONS, SWIZZLE
-from gemmrepro.build.nvcc import Compiler
+from gemmrepro.build.nvcc import Compiler, child_environment, installed
 from gemmrepro.build.toolkit import Toolkit, assemble
-from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel
 
@@ -50,18 +47,7 @@ class CuteDsl(Compiler):
     """CuTe's Python DSL."""
 
     def packages(self, kernel: Kernel) -> dict[str, str]:
-        versions = {}
-        for name in PACKAGES:
-            try:
-                versions[name] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                continue
-        if PACKAGES[0] not in versions:
-            raise UserError(
-                f"{kernel.id} is compiled by the Python package {PACKAGES[0]}, which is not installed; run Snakemake "
-                f"with --use-singularity, which brings it in a container, or pip install '{PACKAGES[0]}[cu13]'."
-            )
-        return versions
+        return installed(kernel, PACKAGES, f"{PACKAGES[0]}[cu13]", 1)
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
         """The DSL's options, the block, and the parameters' types."""
@@ -160,13 +146,6 @@ def _by_x(shape: Iterable[int]) -> str:
 
 
 def _environment(arch: str, scratch: Path) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CUTE_DSL_")}
-    return environment | {
-        "CUTE_DSL_ARCH": f"sm_{arch}",
-        "CUTE_DSL_KEEP": "ptx",
-        "CUTE_DSL_DUMP_DIR": str(scratch),
-        "CUTE_DSL_CACHE_DIR": str(scratch),
-        "CUTE_DSL_DISABLE_FILE_CACHING": "1",
-        "TMPDIR": str(scratch),
-        "PYTHONPATH": str(ROOT / "workflow"),
-    }
+    told = {"ARCH": f"sm_{arch}", "KEEP": "ptx", "DUMP_DIR": str(scratch), "CACHE_DIR": str(scratch)}
+    told["DISABLE_FILE_CACHING"] = "1"
+    return child_environment(scratch, ["CUTE_DSL_"], **{f"CUTE_DSL_{name}": value for name, value in told.items()})

@@ -12,7 +12,6 @@ for the compiler: ``occupancy=2``.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import subprocess
@@ -26,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from gemmrepro.build import cutile_export, sass
 from gemmrepro.build.listings import Listings
-from gemmrepro.build.nvcc import Compiler
+from gemmrepro.build.nvcc import Compiler, child_environment, installed
 from gemmrepro.build.record import Usage
 from gemmrepro.build.sass import Function
 from gemmrepro.build.toolkit import Toolkit, assemble
@@ -73,16 +72,7 @@ class CuTile(Compiler):
     """cuTile, whose compiler is tileiras."""
 
     def packages(self, kernel: Kernel) -> dict[str, str]:
-        versions = {}
-        for name in PACKAGES:
-            try:
-                versions[name] = importlib.metadata.version(name)
-            except importlib.metadata.PackageNotFoundError:
-                raise UserError(
-                    f"{kernel.id} is compiled by the Python package {name}, which is not installed; run Snakemake with "
-                    f"--use-singularity, which brings it in a container, or pip install 'cuda-tile[tileiras]'."
-                ) from None
-        return versions
+        return installed(kernel, PACKAGES, "cuda-tile[tileiras]", len(PACKAGES))
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
         """Guarantees about arrays, constants and hints."""
@@ -243,7 +233,7 @@ def attempts(
         code, message = _COMPILED.get(key, lambda: _compile(kernel, arch, folder, python))
         if code is None:
             return None, message
-        cubin = _cubin(folder, arch)
+        cubin = folder / f"sm_{arch}.cubin"
         cubin.write_bytes(code)
         return cubin, ""
 
@@ -251,16 +241,13 @@ def attempts(
         return dict(zip(archs, pool.map(compile_for, archs), strict=True))
 
 
-def _cubin(folder: Path, arch: str) -> Path:
-    return folder / f"sm_{arch}.cubin"
-
-
 def _compile(kernel: Kernel, arch: str, folder: Path, python: str) -> tuple[bytes | None, str]:
     """The cubin for `arch` of the specification in `folder`, or None and the compiler's message."""
-    cubin, scratch = _cubin(folder, arch), folder / f"sm_{arch}"
+    cubin, scratch = folder / f"sm_{arch}.cubin", folder / f"sm_{arch}"
     scratch.mkdir(exist_ok=True)
     command = [python, "-m", cutile_export.__name__, str(folder / "spec.json"), f"sm_{arch}", str(cubin)]
-    environment = _environment(scratch)
+    told = dict.fromkeys(("CUDA_TILE_TEMP_DIR", "CUDA_TILE_CACHE_DIR"), str(scratch))
+    environment = child_environment(scratch, [*TOOLKIT_VARIABLES, "CUDA_TILE_"], **told)
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
     if done.returncode == 0 and cubin.is_file():
         return cubin.read_bytes(), ""
@@ -292,20 +279,6 @@ class Once(Generic[Result]):
 
 _COMPILED: Once[tuple[bytes | None, str]] = Once()
 """What was compiled in this process. Kernels of FP64 by slices share entry points: of their 114, 60 differ."""
-
-
-def _environment(scratch: Path) -> dict[str, str]:
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in TOOLKIT_VARIABLES and not name.startswith("CUDA_TILE_")
-    }
-    return environment | {
-        "CUDA_TILE_TEMP_DIR": str(scratch),
-        "CUDA_TILE_CACHE_DIR": str(scratch),
-        "TMPDIR": str(scratch),
-        "PYTHONPATH": str(ROOT / "workflow"),
-    }
 
 
 def specification(kernel: Kernel) -> dict[str, Any]:

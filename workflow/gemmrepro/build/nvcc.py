@@ -12,7 +12,7 @@ from gemmrepro.build.listings import Listings
 from gemmrepro.build.record import Usage
 from gemmrepro.build.sass import parse_ptxas
 from gemmrepro.build.toolkit import Toolkit, gencode, relative, run
-from gemmrepro.core.paths import KERNELS_DIR, shown
+from gemmrepro.core.paths import KERNELS_DIR, ROOT, shown
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel
 
@@ -90,6 +90,40 @@ class Compiler:
     def usage(self, entry: str, log: str, listings: Listings) -> dict[str, Usage]:
         """Resources of `entry` by architecture ("sm_90"), from the log that `compile` returned or from the binary."""
         return parse_ptxas(log, entry)
+
+
+def installed(kernel: Kernel, names: Sequence[str], install: str, needed: int) -> dict[str, str]:
+    """Versions of Python packages that compile a kernel.
+
+    Args:
+        install: what pip would install.
+        needed: how many of them must be there; the others are left out where they are not.
+
+    Raises:
+        UserError: one of these is not installed.
+    """
+    versions = {}
+    for name in names:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            if name in names[:needed]:
+                raise UserError(
+                    f"{kernel.id} is compiled by the Python package {name}, which is not installed; run Snakemake with "
+                    f"--use-singularity, which brings it in a container, or pip install '{install}'."
+                ) from None
+    return versions
+
+
+def child_environment(scratch: Path, hidden: Sequence[str], **variables: str) -> dict[str, str]:
+    """The environment of a child process that compiles Python in the folder `scratch`.
+
+    Args:
+        hidden: beginnings of the names of variables that it must not see.
+        variables: what it is told.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(tuple(hidden))}
+    return kept | variables | {"TMPDIR": str(scratch), "PYTHONPATH": str(ROOT / "workflow")}
 
 
 class Nvcc(Compiler):

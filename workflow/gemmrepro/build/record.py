@@ -122,22 +122,16 @@ class Build:
 
 def read_build(kernel: Kernel, build: Path, toolkit: str) -> Build:
     """The build record of `kernel`. Raises UserError if it is missing or corrupt."""
-    return _read(kernel.id, build, toolkit)
+    path = Path(build) / toolkit / f"{kernel.id}.json"
+    remedy = f"run the build stage: python -m gemmrepro build --kernels {kernel.id} --toolkit {toolkit}"
+    return Build.from_json(read_json(path, "the build record", remedy), path)
 
 
 def find_build(kernel_id: str, build: Path, toolkit: str) -> Build | None:
     """The build record of a kernel; None if it was not built. Raises UserError if the record is corrupt."""
-    return _read(kernel_id, build, toolkit) if _path(kernel_id, build, toolkit).is_file() else None
-
-
-def _read(kernel_id: str, build: Path, toolkit: str) -> Build:
-    path = _path(kernel_id, build, toolkit)
-    remedy = f"run the build stage: python -m gemmrepro build --kernels {kernel_id} --toolkit {toolkit}"
-    return Build.from_json(read_json(path, "the build record", remedy), path)
-
-
-def _path(kernel: str, build: Path, toolkit: str) -> Path:
-    return Path(build) / toolkit / f"{kernel}.json"
+    path = Path(build) / toolkit / f"{kernel_id}.json"
+    again = "run the target 'build' again"
+    return Build.from_json(read_json(path, "the build record", again), path) if path.is_file() else None
 
 
 def _codes(value: Any) -> dict[str, MachineCode]:

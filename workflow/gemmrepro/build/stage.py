@@ -18,7 +18,7 @@ import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 
@@ -59,24 +59,11 @@ def build_all(
     if kept:
         kept.trim()
     if failed := family.failed:
-        messages = [_naming(name, str(failed[name])) for name in kernels if name in failed]
-        others = len(kernels) - len(failed)
-        raise UserError(
-            "\n".join([*messages, *([f"The other {others} of {len(kernels)} were built."] if others else [])])
-        )
-
-
-def _naming(name: str, message: str) -> str:
-    return message if name in message else f"{name}: {message}"
-
-
-@dataclass(frozen=True)
-class _Waiting:
-    """A compiled kernel whose machine code is not listed yet: what the cache files it under, how long it took."""
-
-    units: Units
-    key: str
-    seconds: float
+        said = {name: str(failed[name]) for name in kernels if name in failed}
+        lines = [text if name in text else f"{name}: {text}" for name, text in said.items()]
+        if others := len(kernels) - len(failed):
+            lines.append(f"The other {others} of {len(kernels)} were built.")
+        raise UserError("\n".join(lines))
 
 
 class _Family:
@@ -85,7 +72,8 @@ class _Family:
     def __init__(self, toolkit: Toolkit, threads: int, kept: Cache | None, out: Path, scratch: Path) -> None:
         self.failed: dict[str, UserError] = {}
         self._toolkit, self._threads, self._kept, self._out, self._scratch = toolkit, threads, kept, out, scratch
-        self._waiting: list[_Waiting] = []
+        # Compiled kernels whose machine code is not listed yet, what the cache files them under, how long each took.
+        self._waiting: list[tuple[Units, str, float]] = []
         self._lock = Lock()
 
     def build(self, name: str, archs: Sequence[str]) -> None:
@@ -105,7 +93,7 @@ class _Family:
             self.failed[name] = error
             return
         with self._lock:
-            self._waiting.append(_Waiting(units, key, time.monotonic() - started))
+            self._waiting.append((units, key, time.monotonic() - started))
             full = self._waiting if len(self._waiting) == TOGETHER else []
             if full:
                 self._waiting = []
@@ -119,9 +107,8 @@ class _Family:
             return compile_units(kernel, self._toolkit, archs, self._threads, folder)
         except UserError as error:
             unknown = [arch for arch in archs if arch.rstrip("af").isdigit() and number(arch) not in KNOWN]
-            others = [arch for arch in archs if arch not in unknown] or [
-                arch.rstrip("af") for arch in homes(kernel) if number(arch) in COMPILED[self._toolkit.name]
-            ][:1]
+            at_home = [arch.rstrip("af") for arch in homes(kernel) if number(arch) in COMPILED[self._toolkit.name]]
+            others = [arch for arch in archs if arch not in unknown] or at_home[:1]
             if not unknown or not others:
                 raise
             refused = dict.fromkeys(unknown, str(error))
@@ -133,19 +120,18 @@ class _Family:
         """List and write what is left."""
         self._list(self._waiting)
 
-    def _list(self, waiting: Sequence[_Waiting]) -> None:
-        listed = together([each.units for each in waiting])
-        for each in waiting:
-            kernel = each.units.kernel
+    def _list(self, waiting: Sequence[tuple[Units, str, float]]) -> None:
+        listed = together([units for units, _, _ in waiting])
+        for units, key, seconds in waiting:
             try:
-                files = cache.files_of(inspect(each.units, listed))
+                files = cache.files_of(inspect(units, listed))
             except UserError as error:
-                self.failed[kernel.id] = error
+                self.failed[units.kernel.id] = error
                 continue
             if self._kept:
-                self._kept.put(each.key, files)
-            self._write(kernel.id, files, f"{each.seconds:.1f} s")
-            shutil.rmtree(self._scratch / kernel.id)
+                self._kept.put(key, files)
+            self._write(units.kernel.id, files, f"{seconds:.1f} s")
+            shutil.rmtree(self._scratch / units.kernel.id)
 
     def _write(self, name: str, files: Mapping[str, bytes], how: str) -> None:
         """Write OUT/<kernel id>.{fatbin,sass,json}, the JSON last, and a line about it; remove those not in `files`."""
@@ -160,10 +146,6 @@ class _Family:
         print(f"{name:24} {tools} {record['build_key']}  {found}", flush=True)
 
 
-def _archs(text: str) -> list[str]:
-    return [arch.strip() for arch in text.split(",") if arch.strip()]
-
-
 def _limit(text: str) -> int:
     try:
         return int(float(text) * 1e6)
@@ -174,7 +156,7 @@ def _limit(text: str) -> int:
 def main(options: Namespace) -> int:
     """Write OUT/<kernel id>.{fatbin,sass,json} for each kernel."""
     named = (each.partition("=") for each in options.kernels)
-    kernels = {name: _archs(archs) for name, _, archs in named}
+    kernels = {name: list(filter(None, map(str.strip, archs.split(",")))) for name, _, archs in named}
     for name in kernels:
         registry.kernel(name)
     folder = options.cache or os.environ.get(CACHE)

@@ -59,8 +59,7 @@ def contents(module: str) -> Contents:
     path = file_of(module)
     if path is None:
         raise ValueError(f"there is no module {module}")
-    definitions: dict[str, tuple[ast.stmt, ...]] = {}
-    effects: list[ast.stmt] = []
+    definitions, effects = dict[str, tuple[ast.stmt, ...]](), list[ast.stmt]()
     tree = trees.parse(path)
     for statement in tree.body:
         if isinstance(statement, ast.Import | ast.ImportFrom) or trees.is_docstring(statement) or _is_main(statement):
@@ -68,19 +67,8 @@ def contents(module: str) -> Contents:
         names = set(_bound(statement))
         for name in names:
             definitions[name] = (*definitions.get(name, ()), statement)
-        if not names:
-            effects.append(statement)
+        effects += [] if names else [statement]
     return Contents(definitions, tuple(effects), dict(_imported(tree)))
-
-
-@cache
-def imports(module: str) -> frozenset[str]:
-    """Our modules that `module` imports, at any depth of its code.
-
-    ``from gemmrepro.core import files`` imports the module, ``from gemmrepro.registry import Kernel`` the package.
-    """
-    path = file_of(module)
-    return frozenset(imported for _, (imported, _) in _imported(trees.parse(path))) if path else frozenset()
 
 
 def closure(
@@ -151,13 +139,10 @@ def modules_hash(*start: str | Path, without: frozenset[str] = frozenset()) -> s
 def _module(path: Path) -> tuple[str, frozenset[str]]:
     """A hash of a file's code, and our modules that it imports or names in a string by itself."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))  # of its own, since docstrings leave it
-    needed = set[str]()
+    needed = {module for _, (module, _) in _imported(tree)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            needed.update(module for _, (module, _) in _bound_by_import(node))
-        elif isinstance(node, ast.Constant):
-            if isinstance(node.value, str) and _is_module(node.value):
-                needed.add(node.value)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_module(node.value):
+            needed.add(node.value)
         elif isinstance(body := getattr(node, "body", None), list):
             body[:] = [statement for statement in body if not trees.is_docstring(statement)]
     return trees.digest(ast.dump(tree)), frozenset(needed)
@@ -212,15 +197,12 @@ def _statements(place: Definition) -> tuple[ast.stmt, ...]:
 
 @cache
 def _needed(place: Definition) -> frozenset[Definition]:
-    module, _ = place
-    return frozenset(needed for statement in _statements(place) for needed in _references(statement, module))
-
-
-def _references(statement: ast.stmt, module: str) -> Iterator[Definition]:
-    """What a statement of `module` names, of our own code."""
-    parsed = contents(module)
-    own = {name: (module, name) for name in parsed.definitions}
-    yield from _named(statement, {**own, **parsed.imports, **dict(_imported(statement))})
+    """What the statements of a definition name, of our own code."""
+    parsed = contents(place[0])
+    scope = {name: (place[0], name) for name in parsed.definitions} | dict(parsed.imports)
+    return frozenset(
+        needed for statement in _statements(place) for needed in _named(statement, scope | dict(_imported(statement)))
+    )
 
 
 def _named(statement: ast.stmt, scope: Mapping[str, Definition]) -> Iterator[Definition]:
@@ -234,9 +216,8 @@ def _named(statement: ast.stmt, scope: Mapping[str, Definition]) -> Iterator[Def
                 yield _resolved(owner, node.attr)
         elif isinstance(node, ast.Name) and node not in owners and isinstance(node.ctx, ast.Load) and node.id in scope:
             yield _resolved(*scope[node.id])
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if _is_module(node.value):
-                yield node.value, ""
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _is_module(node.value):
+            yield node.value, ""
 
 
 def _resolved(module: str, name: str) -> Definition:
@@ -250,32 +231,28 @@ def _resolved(module: str, name: str) -> Definition:
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, Definition]]:
-    """What the imports in a tree bind, of our own code: local names, and where they come from."""
+    """What the imports in a tree bind, of our own code: local names, and where they come from.
+
+    ``from gemmrepro.core import files`` imports the module, ``from gemmrepro.registry import Kernel`` the package.
+    """
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from _bound_by_import(node)
-
-
-def _bound_by_import(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Definition]]:
-    for alias in node.names:
-        if isinstance(node, ast.Import):
-            if _is_ours(alias.name):
-                yield alias.asname or alias.name, (alias.name, "")
-        elif node.module and _is_ours(node.module):
-            inner = f"{node.module}.{alias.name}"
-            yield alias.asname or alias.name, (inner, "") if _is_ours(inner) else (node.module, alias.name)
+        for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
+            if isinstance(node, ast.Import):
+                if _is_ours(alias.name):
+                    yield alias.asname or alias.name, (alias.name, "")
+            elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):
+                inner = f"{node.module}.{alias.name}"
+                yield alias.asname or alias.name, (inner, "") if _is_ours(inner) else (node.module, alias.name)
 
 
 def _bound(statement: ast.stmt) -> Iterator[str]:
     """Names that a statement at the top of a module binds."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield statement.name
-        return
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+    made = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    for node in [statement] if isinstance(statement, made) else ast.walk(statement):
+        if isinstance(node, made):
             yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
 
 
 def _is_main(statement: ast.stmt) -> bool:

@@ -54,10 +54,13 @@ COMMAND = f"{SNAKEMAKE} --force results/verdicts.json"
 SIZE = 4096
 """The default size of figures and tables, and of most numbers in the articles."""
 
-REPORT_PAGES = ("index", "claims", "corrections", "gpus", "reproduce", "runs")
+REPORT_PAGES = ("index", "claims", "corrections", "gpus", "leaderboard", "method", "regimes", "reproduce", "runs")
 """The report's own pages, in ``reports/``."""
 
-REPORT_FOLDERS = ("assets", "baselines", "data", "families", "kernels")
+OWN_PAGE = "own.html"
+"""Another one, where there are kernels of one's own."""
+
+REPORT_FOLDERS = ("assets", "baselines", "data", "families", "gpus", "kernels")
 """The folders beside them, which hold nothing else."""
 
 

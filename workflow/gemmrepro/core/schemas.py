@@ -22,7 +22,21 @@ Schema = str | Mapping[str, Any]
 """The name of a file in workflow/schemas, or a schema itself."""
 
 
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_LOADER):  # type: ignore[misc]
+    """Refuses a key that stands twice, of which YAML's own takes the last without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> Any:
+        seen = set[str]()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                problem = f"the key '{key.value}' is there twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
 
 _DEPTH = 10_000
 """Collections that a document may open for libyaml, which runs out of stack where Python stops at its limit."""
@@ -31,7 +45,7 @@ _DEPTH = 10_000
 def parse_yaml(text: str) -> Any:
     """The document `text`. Raises yaml.YAMLError if it is none, RecursionError if it is nested too deeply."""
     opened = sum(text.count(sign) for sign in ("[", "{", "- ", "? "))
-    return yaml.load(text, Loader=_LOADER if opened < _DEPTH else yaml.SafeLoader)
+    return yaml.load(text, Loader=_Loader if opened < _DEPTH else yaml.SafeLoader)
 
 
 @cache
@@ -81,6 +95,19 @@ def errors(instance: Any, schema: Schema, *, whole_numbers: bool = False) -> Ite
     return _validator(json.dumps(document), whole_numbers).iter_errors(instance)
 
 
+def remedy(violation: jsonschema.ValidationError) -> str:
+    """What to write instead: the keys or words that there are, or what the schema says."""
+    schema: Any = violation.schema
+    match violation.validator:
+        case "additionalProperties":
+            return f"choose among {', '.join(schema.get('properties', {}))}"
+        case "required":
+            return "add it, as in config/config.yaml"
+        case "enum":
+            return f"choose one of {', '.join(map(str, schema['enum']))}"
+    return str(schema.get("title") or schema.get("description", "correct it"))
+
+
 def check(instance: Any, schema: Schema, what: str, remedy: str = RESTORE) -> None:
     """Raise if `instance` does not match `schema`.
 
@@ -102,7 +129,7 @@ def read_yaml(path: Path, schema: str) -> Any:
         document = parse_yaml(path.read_text())
     except FileNotFoundError:
         raise UserError(f"{path} is missing; restore it from the repository.") from None
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     for wrong in errors(document, schema):
         raise UserError(f"{place(path, *wrong.absolute_path)}: {wrong.message}. See workflow/schemas/{schema}.")

@@ -25,17 +25,11 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.core.files import load_module
+from gemmrepro.core.text import listed as listed
 from gemmrepro.core.trees import source_hash
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import tables
-from gemmrepro.experiments.tables import Mark as Mark
-from gemmrepro.experiments.tables import Measured as Measured
-from gemmrepro.experiments.tables import Numbers as Numbers
-from gemmrepro.experiments.tables import Panel as Panel
-from gemmrepro.experiments.tables import Printed as Printed
-from gemmrepro.experiments.tables import Table as Table
-from gemmrepro.experiments.tables import mark as mark
-from gemmrepro.experiments.tables import quotient as quotient
+from gemmrepro.experiments.tables import Mark, Measured, Numbers, Panel, Printed, Table, mark, quotient
 
 FILE = "experiments.py"
 
@@ -61,19 +55,26 @@ class Column:
     high: str | None = None
 
 
+Says = Callable[[Any], str]
+"""The finding of a figure from its current values, or "" where they do not bear it out: of lines a frame of y by panel
+and x, with a column for each series; of dots one of x by name, with a column for each panel; of a table one of marks
+with panel, series, x, published and measured. What looks up a value that was not measured finds nothing."""
+
+
 @dataclass(frozen=True)
 class Lines:
     """A figure of an experiment: column `y` against `x`, a panel for each of `panels`, a line for each of `series`.
 
     Attributes:
+        title: the subject, which stands where the rows do not bear out what `says` states.
         panel: the column by which rows are divided into panels; `panels` maps its values to the panels' titles.
         series: kernels (or libraries) with their labels, in order; several ids joined by commas are one line.
-        x_scale: "log2", "log" or "linear".
+        x_scale: "log2", "log" or "linear"; `places` has the x of each value of a column of text.
+        low: the least x that is drawn.
+        is_linear: values begin at zero, on a linear axis.
         caption: what is drawn, in one or two sentences; where the rows come from is added.
         zero: the text of a panel whose values are all zero, which a logarithmic axis cannot show.
-        says: the finding, for a title where the rows bear it out. Of the first series: y {first} at x {start}, {last}
-            at {end}. With `reference`: the series {name} has {factor} times its x.
-        reference: the label of a series; the finding is the other with the largest x, beyond its own, and no larger y.
+        reference: the label of a series; each other has a panel of its own then, beside the reference.
     """
 
     name: str
@@ -83,12 +84,15 @@ class Lines:
     y: str
     y_label: str
     panel: str
-    panels: Mapping[str, str]
+    panels: Mapping[Any, str]
     series: Mapping[str, str]
     caption: str = ""
     zero: str = "no error"
     x_scale: str = "log2"
-    says: str = ""
+    places: Mapping[str, float] = field(default_factory=dict)
+    low: float = 0.0
+    is_linear: bool = False
+    says: Says | None = None
     reference: str = ""
 
 
@@ -103,6 +107,7 @@ class Dots:
             their labels, from the top. One of the two is ``kernel``, whose values are kernels or libraries.
         where: the cells that a row must have to be drawn, by column.
         line: x of the vertical reference line; `line_label` is its meaning.
+        worst: if given, a table of heat is drawn instead, with a column for each panel, red above this value.
         caption: what is drawn, in one or two sentences; where the rows come from is added.
     """
 
@@ -117,6 +122,8 @@ class Dots:
     where: Mapping[str, Any] = field(default_factory=dict)
     line: float = 1.0
     line_label: str = ""
+    worst: float | None = None
+    says: Says | None = None
     caption: str = ""
 
 

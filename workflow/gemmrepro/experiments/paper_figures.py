@@ -19,8 +19,11 @@ from gemmrepro.registry import family_names, ladders
 FOLDER = "paper"
 """Their folder in ``results/figures``, beside those of the families."""
 
-WHOLE = ("statements", "articles", "stages", "row")
+WHOLE = ("headlines", "row")
 """The figures that need no family, in their order."""
+
+PICTURE = f"{FOLDER}/{WHOLE[0]}"
+"""The one that is a picture (PNG) too, which stands for the report where a link to it is shown."""
 
 FILE = "figures.py"
 
@@ -39,6 +42,12 @@ def defined(path: Path) -> tuple[str, ...]:
     """The public functions of a family's figures.py, each of which draws a figure."""
     tree = _tree(path, path.stat().st_mtime_ns)
     return tuple(node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_")
+
+
+def of_rungs(family: str) -> tuple[str, ...]:
+    """What `Family.figures` may name: the figure of the rungs, and the functions of the family's figures.py."""
+    path = path_of(family)
+    return ("ratio", *(defined(path) if path.is_file() else ()))
 
 
 def _of(family: str) -> dict[str, tuple[str, ...]]:

@@ -141,13 +141,8 @@ class Context:
         return {**about, **cells, "status": "current"}
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """The parts of an experiment that can run here (binaries, versions of libraries), and what is left out."""
-
-    loaded: Mapping[Subject, Loaded]
-    versions: Mapping[str, str]
-    skipped: tuple[Skipped, ...]
+Gathered = tuple[dict[Subject, Loaded], dict[str, str], list[Skipped]]
+"""The parts of an experiment that can run here: binaries, versions of libraries; and what is left out."""
 
 
 def gather(
@@ -157,7 +152,7 @@ def gather(
     for package in experiment.packages:
         # Import it: an installed package may still fail to load.
         if reason := unimportable(package):
-            return Gathered({}, {}, (Skipped(package, LIBRARY, reason),))
+            return {}, {}, [Skipped(package, LIBRARY, reason)]
     skipped: list[Skipped] = []
     loaded: dict[Subject, Loaded] = {}
     for kernel in map(registry.kernel, experiment.kernels):
@@ -173,7 +168,7 @@ def gather(
             versions[name] = version_of(session, name)
         except UserError as error:
             skipped.append(Skipped(name, LIBRARY, str(error)))
-    return Gathered(loaded, versions, tuple(skipped))
+    return loaded, versions, skipped
 
 
 def _load(session: Session | None, kernel: registry.Kernel, toolkit: str, build: Path, gates: Path) -> Loaded:
@@ -246,10 +241,10 @@ def run(
     deadline: float | None = None,
 ) -> bool:
     """Run one experiment and write its files. Returns False if `deadline` passed before it was complete."""
-    gathered = gather(session, experiment, toolkits, build, gates)
-    for entry in gathered.skipped:
+    loaded, versions, skipped = gathered = gather(session, experiment, toolkits, build, gates)
+    for entry in skipped:
         say(f"{experiment.name}: not run: {entry.kernel} {entry.toolkit}: {entry.reason}")
-    context = Context(session, experiment, gathered.loaded, gathered.versions)
+    context = Context(session, experiment, loaded, versions)
     machine = session.gpu.machine if session else {"gpu": cpu()["name"], "driver": "no GPU"}
     entries, identity = Journal(journal, machine, say), identity_of(family, context, machine)
     points = list(experiment.points(experiment.parameters)) if context.subjects else []
@@ -271,8 +266,8 @@ def run(
         say(f"{experiment.name}: left out: {line}")
     rows = [row for document in documents for row in document["rows"]]
     write_atomic(Path(out) / f"{experiment.name}.csv", csv_text(rows, experiment.header))
-    run_json = manifest(session, family, experiment, gathered, [*gathered.skipped, *left_out], build)
-    write_json(Path(out) / f"{experiment.name}.json", run_json)
+    about = manifest(session, family, experiment, gathered, left_out, build)
+    write_json(Path(out) / f"{experiment.name}.json", about)
     return True
 
 
@@ -322,61 +317,47 @@ def manifest(
     family: str,
     experiment: Experiment,
     gathered: Gathered,
-    skipped: Iterable[Skipped],
+    left_out: Iterable[Skipped],
     build: Path,
 ) -> dict[str, Any]:
     """<experiment>.json: the circumstances of the experiment (workflow/schemas/experiment.schema.yaml)."""
-    present = [name for name in experiment.packages if not unimportable(name)]
-    by_toolkit = {subject.toolkit: loaded for subject, loaded in gathered.loaded.items()}
+    loaded, versions, skipped = gathered
+    present = {name: version_of(None, name) for name in experiment.packages if not unimportable(name)}
+    by_toolkit = {subject.toolkit: binary.kernel for subject, binary in loaded.items()}
     return {
         "source": "live",
         "family": family,
         "experiment": experiment.name,
         "declared": experiments.fingerprint(experiment),
-        "run_keys": run_keys(gathered.loaded),
-        "version": experiment.version,
-        "parameters": experiment.parameters,
-        "settings": experiment.settings,
+        "run_keys": run_keys(loaded),
+        **{name: getattr(experiment, name) for name in ("version", "parameters", "settings")},
         "gpu": session.gpu.describe() if session else None,
         "cpu": cpu(),
-        "libraries": libraries({**gathered.versions, **{name: version_of(None, name) for name in present}}),
-        "toolkits": {
-            toolkit: record.read_build(loaded.kernel, build, toolkit).toolkit_version
-            for toolkit, loaded in by_toolkit.items()
-        },
+        "libraries": libraries({**versions, **present}),
+        "toolkits": {name: record.read_build(of, build, name).toolkit_version for name, of in by_toolkit.items()},
         "git_commit": git_commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "skipped": [asdict(entry) for entry in skipped],
+        "skipped": [asdict(entry) for entry in (*skipped, *left_out)],
     }
 
 
-def select(family: str, names: str | None, settings: Mapping[str, Any]) -> list[Experiment]:
-    """The experiments of `family` that `names` lists, separated by commas; all of them without it.
-
-    Args:
-        settings: settings that override the declared ones, by experiment.
-    """
-    selected = (
-        experiments.declared(family)
-        if names is None
-        else [experiments.experiment(family, name) for name in names.split(",")]
-    )
-    return [experiments.with_settings(experiment, settings.get(experiment.name, {})) for experiment in selected]
-
-
-def _settings(arguments: Namespace) -> Mapping[str, Any]:
-    """Settings that override the declared ones, by experiment."""
-    if arguments.settings:
-        return arguments.settings
-    config = read_json(arguments.config, "the configuration", "see its schema") if arguments.config else {}
-    return config.get("experiments", {}).get(arguments.family, {})
+def select(arguments: Namespace) -> list[Experiment]:
+    """The experiments that are asked for, by default all of the family, with the settings that override theirs."""
+    family, changes = arguments.family, arguments.settings
+    if arguments.config and not changes:
+        config = read_json(arguments.config, "the configuration", "see its schema")
+        changes = config.get("experiments", {}).get(family, {})
+    chosen = experiments.declared(family)
+    if arguments.name is not None:
+        chosen = tuple(experiments.experiment(family, name) for name in arguments.name.split(","))
+    return [experiments.with_settings(each, changes.get(each.name, {})) for each in chosen]
 
 
 def main(arguments: Namespace) -> int:
     """Run a family's experiments; 75 where the budget ended first."""
     start = time.monotonic()
     registry.family(arguments.family)
-    wanted = select(arguments.family, arguments.name, _settings(arguments))
+    wanted = select(arguments)
     if not wanted:
         say(f"family {arguments.family} declares no experiment")
         return 0

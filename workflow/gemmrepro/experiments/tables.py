@@ -7,7 +7,7 @@ both sides up and divides each by something of its own chip: bare numbers of dif
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -114,6 +114,8 @@ class Table:
         ticks: "log2" or "linear", of sizes.
         experiment: whose rows it shows; empty for those of the sweep.
         caption: what is drawn and how both sides are made comparable, in one to three sentences.
+        counts: what other panels of marks hold, whose numbers stand in the figure's table alone.
+        says: see `gemmrepro.experiments.Says`; without it, or where it says nothing, the title is the subject.
     """
 
     name: str
@@ -124,6 +126,8 @@ class Table:
     ticks: str = "log2"
     experiment: str = ""
     caption: str = ""
+    counts: Mapping[str, str] = field(default_factory=dict)
+    says: Callable[[Any], str] | None = None
 
 
 def quotient(above: Any, below: Any) -> Any:

@@ -80,31 +80,26 @@ def repeated_keys(path: Path) -> Iterator[str]:
 
     A file that is missing, not YAML or too deep has none: it is refused when it is read, or by the schema.
     """
+    waiting: list[tuple[tuple[str, ...], yaml.Node | None]] = []
     with contextlib.suppress(OSError, ValueError, yaml.YAMLError, RecursionError):
-        document = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        if document is not None:
-            yield from _repeated(document, (), path.name, set())
-
-
-def _repeated(node: yaml.Node, place: tuple[str, ...], name: str, seen: set[int]) -> Iterator[str]:
-    if id(node) in seen:  # an alias, which may stand inside its own anchor
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            yield from _repeated(item, (*place, str(index)), name, seen)
-    if not isinstance(node, yaml.MappingNode):
-        return
-    lines: dict[str, int] = {}
-    for key, value in node.value:
-        if not isinstance(key, yaml.ScalarNode):  # refused when it is read
+        waiting.append(((), yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)))
+    seen = set[int]()
+    while waiting:
+        place, node = waiting.pop()
+        if node is None or id(node) in seen:  # an alias, which may stand inside its own anchor
             continue
-        line = key.start_mark.line + 1
-        here = (*place, str(key.value))
-        if key.value in lines:
-            yield f"{'.'.join(here)} is in {name} twice, in lines {lines[key.value]} and {line}; delete one"
-        lines[str(key.value)] = line
-        yield from _repeated(value, here, name, seen)
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += [((*place, str(index)), item) for index, item in enumerate(node.value)]
+        lines: dict[str, int] = {}
+        for key, value in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode):  # another is refused when it is read
+                here, line = (*place, str(key.value)), key.start_mark.line + 1
+                if key.value in lines:
+                    both = f"lines {lines[key.value]} and {line}"
+                    yield f"{'.'.join(here)} is in {path.name} twice, in {both}; delete one"
+                lines[str(key.value)] = line
+                waiting.append((here, value))
 
 
 CONFIG = Path("config/config.yaml")
@@ -158,15 +153,10 @@ def only(arguments: Sequence[str], environ: Mapping[str, str], main: bool) -> fr
     """
     if not main and ONLY in environ:
         return frozenset(filter(None, environ[ONLY].split(",")))
-    if not any(_FILE.fullmatch(argument) for argument in arguments):
+    if not any(map(_FILE.fullmatch, arguments)):
         return frozenset()
-    return named_by(_targets(arguments))
-
-
-def named_by(targets: Iterable[str]) -> frozenset[str]:
-    """The kernels that targets name; empty unless each target is a build or a gate of one kernel."""
-    matches = [_FILE.fullmatch(target) for target in targets]
-    return frozenset(match["kernel"] for match in matches if match) if all(matches) else frozenset()
+    found = [_FILE.fullmatch(target) for target in _targets(arguments)]
+    return frozenset(match["kernel"] for match in found if match) if all(found) else frozenset()
 
 
 def check_targets(arguments: Sequence[str], names: Iterable[str], makes: Callable[[str], bool]) -> None:

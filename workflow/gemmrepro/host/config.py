@@ -57,21 +57,11 @@ def check(config: Mapping[str, Any], files: Sequence[Path | str] = ()) -> None:
 
 def _sentence(violation: jsonschema.ValidationError) -> str:
     """The key, what is wrong with its value, and what to write: the keys that there are, or what the schema says."""
-    schema: Any = violation.schema
     key = ".".join(map(str, violation.absolute_path)) or "the configuration"
     why = violation.message
     if len(why) > _LONGEST:
         why = f"{why[: _LONGEST // 2]} ... {why[-_LONGEST // 2 :]}"
-    match violation.validator:
-        case "additionalProperties":
-            remedy = f"choose among {', '.join(schema.get('properties', {}))}"
-        case "required":
-            remedy = "add it, as in config/config.yaml"
-        case "enum":
-            remedy = f"choose one of {', '.join(map(str, schema['enum']))}"
-        case _:
-            remedy = schema.get("title") or schema.get("description", "correct it")
-    return f"{key}: {why}; {remedy}"
+    return f"{key}: {why}; {schemas.remedy(violation)}"
 
 
 def _unknown(key: str, name: str, known: Iterable[str], what: str = "kernel family", otherwise: str = "") -> str:
@@ -163,10 +153,11 @@ def _sweep(config: Mapping[str, Any]) -> Iterator[str]:
 
 def _regimes(config: Mapping[str, Any]) -> Iterator[str]:
     """Kernels that are not timed, and limits of families that do not exist."""
+    kernels = config["regimes"]["kernels"]
     for key in ("kernels", "minutes"):
         yield from _unknown_families(f"regimes.{key}", config["regimes"][key])
-    for family, kernels in config["regimes"]["kernels"].items():
-        yield from _not_timed(f"regimes.kernels.{family}", family, kernels)
+    for family in kernels:
+        yield from _not_timed(f"regimes.kernels.{family}", family, kernels[family])
 
 
 def _not_timed(key: str, family: str, kernels: Iterable[str]) -> Iterator[str]:
@@ -208,8 +199,7 @@ def _refusal(family: str, size: int) -> str:
             continue
         try:
             kernel.check(shape)
+            return ""
         except UserError as error:
             reason = f"no kernel can run {size}; {str(error).rstrip('.')}"
-            continue
-        return ""
     return reason

@@ -6,6 +6,7 @@ behaves like one under ``envs/run``.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -57,12 +58,8 @@ REPLACED = re.compile("(PREPEND_|APPEND_)?PATH|LD_LIBRARY_PATH|PYTHONPATH|PYTHON
 
 def foreign(environ: Mapping[str, str]) -> list[str]:
     """The names of `environ` that containers must not see."""
-    found = []
-    for name in environ:
-        inside = name.removeprefix("APPTAINERENV_").removeprefix("SINGULARITYENV_")
-        if FOREIGN.fullmatch(inside) or (inside != name and REPLACED.fullmatch(inside)):
-            found.append(name)
-    return found
+    inside = {name: name.removeprefix(ELSEWHERE[0]).removeprefix(ELSEWHERE[1]) for name in environ}
+    return [name for name, own in inside.items() if FOREIGN.fullmatch(own) or (own != name and REPLACED.fullmatch(own))]
 
 
 def in_containers(variables: Mapping[str, str]) -> dict[str, str]:
@@ -154,25 +151,19 @@ def make_caches(environ: Mapping[str, str]) -> None:
 
 def capabilities(proc: Path = Path("/proc")) -> int | None:
     """This process's effective capabilities as a bit mask; None if /proc does not tell."""
-    try:
-        status = (proc / "self" / "status").read_text()
-    except OSError:
-        return None
-    for line in status.splitlines():
-        if line.startswith("CapEff:"):
-            return int(line.split()[1], 16)
+    with contextlib.suppress(OSError):
+        if held := re.search(r"^CapEff:\s*(\w+)$", (proc / "self" / "status").read_text(), re.MULTILINE):
+            return int(held[1], 16)
     return None
 
 
 def all_capabilities(proc: Path = Path("/proc")) -> bool:
     """Whether this process has every capability that the kernel knows; True if /proc does not tell."""
     held = capabilities(proc)
-    try:
-        last = int((proc / "sys" / "kernel" / "cap_last_cap").read_text())
-    except (OSError, ValueError):
-        return True
-    mask = (1 << (last + 1)) - 1
-    return held is None or held & mask == mask
+    with contextlib.suppress(OSError, ValueError):
+        mask = (2 << int((proc / "sys" / "kernel" / "cap_last_cap").read_text())) - 1
+        return held is None or held & mask == mask
+    return True
 
 
 def find_apptainer(path: str | None = None) -> str:

@@ -16,7 +16,7 @@ from argparse import Namespace
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -76,28 +76,19 @@ class Run:
 
     def __init__(self, folder: Path, jobs: Sequence[Job]) -> None:
         rocrate = _library()
-        self._model = rocrate.model
-        self._folder = folder
-        self._jobs = jobs
-        self._files: dict[str, Any] = {}
-        self._digests: dict[str, str] = {}
-        self._actions: list[Any] = []
+        self._model, self._folder, self._jobs = rocrate.model, folder, jobs
+        self.file, self._digest = cache(self._file), cache(self._sha256)
+        self.rules = list(dict.fromkeys(job.rule for job in jobs))  # by when their first job ended
         self.crate = rocrate.rocrate.ROCrate(version="1.1")
         # The terms that RO-Crate 1.1 lacks; naming their context would need the network.
-        self.crate.metadata.extra_terms.update(
-            {name: TERMS + name for name in ("sha256", "containerImage", "ContainerImage")}
-        )
+        terms = {name: TERMS + name for name in ("sha256", "containerImage", "ContainerImage")}
+        self.crate.metadata.extra_terms.update(terms)
         self._describe()
-
-    @cached_property
-    def rules(self) -> list[str]:
-        """The rules that ran, by when their first job ended."""
-        return list(dict.fromkeys(job.rule for job in self._jobs))
 
     def _describe(self) -> None:
         """The crate itself, its workflow, its steps and what they did."""
         citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-        root = self.crate.root_dataset
+        root, engine = self.crate.root_dataset, version("snakemake")
         authors = [
             self._entity(f"#author-{place}", "Organization", name=author["name"])
             for place, author in enumerate(citation["authors"], 1)
@@ -112,22 +103,22 @@ class Run:
             self._entity(profile, "CreativeWork", name=name, version=profile.rpartition("/")[2])
             for profile, name in PROFILES.items()
         ]
-        workflow = self._workflow(citation["abstract"], authors)
         run = self._action(
             "#run",
             name="The run of the workflow",
-            instrument=workflow,
+            instrument=self._workflow(citation["abstract"], authors),
             object=self._used(),
             result=[self.file(path) for path in TARGETS],
             start=min(job.start for job in self._jobs),
             end=self._jobs[-1].end,
         )
-        told = {"softwareVersion": version("snakemake"), "url": {"@id": SNAKEMAKE}}
+        told = {"name": "Snakemake", "softwareVersion": engine, "url": {"@id": SNAKEMAKE}}
+        actions = [self._job(f"#job-{rule}-{place}", job) for rule in self.rules for place, job in self._of(rule)]
         self._entity(
             "#engine-run",
             "OrganizeAction",
-            name=f"Snakemake {version('snakemake')} carries out the workflow",
-            instrument=self._entity("#snakemake", "SoftwareApplication", name="Snakemake", **told),
+            name=f"Snakemake {engine} carries out the workflow",
+            instrument=self._entity("#snakemake", "SoftwareApplication", **told),
             object=[self._control(rule) for rule in self.rules],
             result=run,
             startTime=run["startTime"],
@@ -135,16 +126,16 @@ class Run:
         )
         forms = [{"@id": form} for form in ("https://w3id.org/ro/crate/1.1", WORKFLOW_CRATE)]
         self._entity("ro-crate-metadata.json", "CreativeWork")["conformsTo"] = forms
-        root["mentions"] = [run, *self._actions]
+        root["mentions"] = [run, *actions]
+
+    def _of(self, rule: str) -> list[tuple[int, Job]]:
+        """The jobs of a rule, numbered from 1."""
+        return list(enumerate((job for job in self._jobs if job.rule == rule), 1))
 
     def _workflow(self, abstract: str, authors: Sequence[Any]) -> Any:
         """The Snakefile, with a step and a tool for each rule that ran."""
-        named = {
-            "name": "Snakemake",
-            "alternateName": "SMK",
-            "url": {"@id": SNAKEMAKE},
-            "identifier": {"@id": SNAKEMAKE},
-        }
+        link = {"@id": SNAKEMAKE}
+        named = {"name": "Snakemake", "alternateName": "SMK", "url": link, "identifier": link}
         form = {"name": "ComputationalWorkflow", "version": "1.0-RELEASE"}
         properties = {
             "@type": ["File", "SoftwareSourceCode", "ComputationalWorkflow", "HowTo"],
@@ -162,29 +153,21 @@ class Run:
         self.crate.mainEntity = workflow
         tools = []
         for place, rule in enumerate(self.rules, 1):
-            told = {"description": self._purpose(rule), "softwareVersion": gemmrepro.__version__}
-            tool = self._entity(f"#rule-{rule}", "SoftwareApplication", name=rule, **told)
-            tools.append(tool)
-            step = self._entity(f"{WORKFLOW}#{rule}", "HowToStep", name=rule, position=str(place), workExample=tool)
-            workflow.append_to("step", step)
+            # A rule's purpose is its first command, without the arguments.
+            words = min(job.command for _, job in self._of(rule)).split()
+            told = {"name": rule, "description": " ".join(words[:3]) or "Python in the rule"}
+            told["softwareVersion"] = gemmrepro.__version__
+            tools.append(self._entity(f"#rule-{rule}", "SoftwareApplication", **told))
+            step = {"name": rule, "position": str(place), "workExample": tools[-1]}
+            workflow.append_to("step", self._entity(f"{WORKFLOW}#{rule}", "HowToStep", **step))
         workflow["hasPart"] = tools
         for path in sorted((ROOT / "workflow" / "rules").glob("*.smk")):
             properties = _format(path) | {"name": path.name}
             self.crate.add_file(path, path.relative_to(ROOT).as_posix(), properties=properties)
         workflow["input"] = self._parameter("sources", self._used(), "sources, settings and recordings")
-        workflow["output"] = [
-            self._parameter(
-                Path(path).stem, [self.file(path)], path, "Dataset" if (self._folder / path).is_dir() else "File"
-            )
-            for path in TARGETS
-        ]
+        kinds = [(path, "Dataset" if (self._folder / path).is_dir() else "File") for path in TARGETS]
+        workflow["output"] = [self._parameter(Path(path).stem, [self.file(path)], path, kind) for path, kind in kinds]
         return workflow
-
-    def _purpose(self, rule: str) -> str:
-        """The first command that the rule ran, without its arguments."""
-        commands = sorted(job.command for job in self._jobs if job.rule == rule)
-        words = commands[0].split() if commands else []
-        return " ".join(words[:3]) or "Python in the rule"
 
     def _parameter(self, name: str, values: Iterable[Any], meaning: str, kind: str = "File") -> Any:
         form = self._entity(PARAMETER, "CreativeWork", name="FormalParameter", version="1.0-RELEASE")
@@ -201,30 +184,26 @@ class Run:
 
     def _control(self, rule: str) -> Any:
         """The engine's action for a step: it starts the step's jobs."""
-        jobs = [job for job in self._jobs if job.rule == rule]
-        started = _one([self._job(f"#job-{rule}-{place}", job) for place, job in enumerate(jobs, 1)])
-        told = {"name": f"Start {len(jobs)} of {rule}", "instrument": {"@id": f"{WORKFLOW}#{rule}"}}
-        return self._entity(f"#control-{rule}", "ControlAction", **told, object=started)
+        started = [{"@id": f"#job-{rule}-{place}"} for place, _ in self._of(rule)]
+        told = {"name": f"Start {len(started)} of {rule}", "instrument": {"@id": f"{WORKFLOW}#{rule}"}}
+        return self._entity(f"#control-{rule}", "ControlAction", **told, object=_one(started))
 
     def _job(self, name: str, job: Job) -> Any:
-        action = self._action(
+        told = {"object": _one([self.file(path) for path in job.inputs])} if job.inputs else {}
+        told |= {"description": job.command} if job.command else {}
+        if job.image:
+            image = {"additionalType": {"@id": TERMS + "SIFImage"}, "sha256": self._digest(job.image)}
+            stem = Path(job.image).stem
+            told["containerImage"] = self._entity(f"#image-{stem}", "ContainerImage", name=stem, **image)
+        return self._action(
             name,
             name=f"{job.rule}: {job.outputs[0]}",
             instrument={"@id": f"#rule-{job.rule}"},
             result=_one([self.file(path) for path in job.outputs]),
             start=job.start,
             end=job.end,
+            **told,
         )
-        self._actions.append(action)
-        if job.inputs:
-            action["object"] = _one([self.file(path) for path in job.inputs])
-        if job.command:
-            action["description"] = job.command
-        if job.image:
-            name = Path(job.image).stem
-            told = {"additionalType": {"@id": TERMS + "SIFImage"}, "sha256": self._digest(job.image)}
-            action["containerImage"] = self._entity(f"#image-{name}", "ContainerImage", name=name, **told)
-        return action
 
     def _action(self, identifier: str, /, *, start: float, end: float, **properties: Any) -> Any:
         ended = {"endTime": _time(end), "actionStatus": "http://schema.org/CompletedActionStatus"}
@@ -232,8 +211,7 @@ class Run:
 
     def _entity(self, identifier: str, kind: str, /, **properties: Any) -> Any:
         """The contextual entity of this name; the properties count the first time."""
-        known = self.crate.dereference(identifier)
-        if known is not None:
+        if known := self.crate.dereference(identifier):
             return known
         entity = self._model.contextentity.ContextEntity(self.crate, identifier, properties={"@type": kind})
         self.crate.add(entity)
@@ -241,18 +219,14 @@ class Run:
             entity[name] = value
         return entity
 
-    def file(self, path: str) -> Any:
+    def _file(self, path: str) -> Any:
         """The entity of a file or folder, which is copied into the crate unless it is too large for that.
+
+        It stands as in the folder of the run, or as in the checkout if it is elsewhere.
 
         Raises:
             UserError: it is missing.
         """
-        if path not in self._files:
-            self._files[path] = self._made_file(path)
-        return self._files[path]
-
-    def _made_file(self, path: str) -> Any:
-        """It stands as in the folder of the run, or as in the checkout if it is elsewhere."""
         source = self._folder / path
         full = Path(os.path.normpath(source))
         inside = full.relative_to(self._folder if full.is_relative_to(self._folder) else ROOT).as_posix()
@@ -268,11 +242,9 @@ class Run:
             return self._entity(f"ni:///sha-256;{name}", "CreativeWork", **properties)
         return self.crate.dereference(inside) or self.crate.add_file(source, inside, properties=properties)
 
-    def _digest(self, path: str) -> str:
-        if path not in self._digests:
-            with (self._folder / path).open("rb") as file:
-                self._digests[path] = hashlib.file_digest(file, "sha256").hexdigest()
-        return self._digests[path]
+    def _sha256(self, path: str) -> str:
+        with (self._folder / path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _library() -> Any:

@@ -180,7 +180,7 @@ def lock(folder: Path) -> Sources:
     environments["apptainer"] = Environment(newer.closure(APPTAINER_PACKAGES), (), tuple(apptainer))
     [seed] = [name for name in apt.closure([SEED]) if name.startswith(f"{SEED}_")]
     archive = seed_archive(folder / "apt" / SUITE / "archives" / seed, folder)
-    used = {(suite_of(env), name) for env, environment in environments.items() for name in environment.debs}
+    used = {(SUITES.get(env, SUITE), name) for env, environment in environments.items() for name in environment.debs}
     hashes = {name: file_sha256(folder / "apt" / suite / "archives" / name) for suite, name in {*used, (SUITE, seed)}}
     hashes |= {path.name: file_sha256(path) for path in (folder / "python").iterdir()}
     for env in IMAGES:
@@ -202,11 +202,6 @@ def read_apart(recipe: Path) -> dict[str, str]:
     """The packages that a Dockerfile takes from another release: SHA-256 by file name."""
     apart = packages_apart(recipe.read_text())
     return {f"{name}_{version}_amd64.deb": sha256 for (name, version), sha256 in apart.items()}
-
-
-def suite_of(env: str) -> str:
-    """The Debian release that an environment is made of."""
-    return SUITES.get(env, SUITE)
 
 
 def purged_packages(recipe: Path) -> set[str]:
@@ -262,7 +257,7 @@ def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
         part.mkdir()
         wanted_of: dict[tuple[str, ...], list[str]] = {tuple(release(SUITE)): [sources.seed]}
         for env in wanted:
-            wanted_of.setdefault(tuple(release(suite_of(env))), []).extend(sources.environments[env].debs)
+            wanted_of.setdefault(tuple(release(SUITES.get(env, SUITE))), []).extend(sources.environments[env].debs)
             if env in APART:
                 wanted_of.setdefault((APART[env],), []).extend(sources.environments[env].apart)
         downloads = [

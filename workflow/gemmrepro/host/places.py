@@ -182,7 +182,8 @@ def find_gpus(
     problem = _problem(driver, machine or platform.machine(), containers, dev, wsl)
     if chosen and problem:
         return [], problem
-    others = [_left_out(gpu, chosen) for gpu in named.values() if gpu not in chosen]
+    another = f"is another model than {chosen[0].name}, and one recording holds one model's rows" if chosen else ""
+    others = [f"{gpu.name} {unsupported(gpu.capability) or another}" for gpu in named.values() if gpu not in chosen]
     hidden = {gpu.name: None for gpu in present if gpu.name not in {seen.name for seen in named.values()}}
     if hidden and re.search(r"(^|,)\s*\d", visible or "") and environ.get(ORDER) != BY_BUS:
         others.append(f"{', '.join(hidden)}: not in {VISIBLE}={visible}, whose numbers are in nvidia-smi's order")
@@ -243,12 +244,6 @@ def _problem(driver: int, machine: str, containers: bool, dev: Path, wsl: Path) 
     return "" if (library := wsl / "lib/libdxcore.so").exists() else f"{dev}/dxg needs {library}; update WSL"
 
 
-def _left_out(gpu: HostGpu, chosen: list[HostGpu]) -> str:
-    if lacks := unsupported(gpu.capability):
-        return f"{gpu.name} {lacks}"
-    return f"{gpu.name} is another model than {chosen[0].name}, and one recording holds one model's rows"
-
-
 VARIABLE = "GEMMREPRO_TARGET"
 """The environment variable that hands a target on to jobs."""
 
@@ -291,31 +286,21 @@ def resolve(
     found, why_not = find_gpus(environ, containers=containers)
     configured = config.get("gpu")
     gpu = HostGpu(configured["name"], configured["capability"]) if configured else next(iter(found), None)
-    target = Target(
-        resolve_measure(config["measure"], gpu, why_not), gpu, "" if gpu else why_not, max(1, 2 * len(found))
-    )
-    if config["measure"] == "auto" and target.measure == "recorded":
+    measure = config["measure"]
+    if measure == "live" and gpu is None:
+        raise UserError(
+            f"measure: live needs a usable NVIDIA GPU, and {why_not}. Mend that, or set measure to auto or recorded; "
+            "to plan for a cluster, set gpu to the one of its compute nodes."
+        )
+    if measure == "auto":
+        measure = "live" if gpu else "recorded"
+    target = Target(measure, gpu, "" if gpu else why_not, max(1, 2 * len(found)))
+    if config["measure"] == "auto" and measure == "recorded":
         print(f"gemmrepro: measuring nothing: {why_not}; the recordings stand in", file=sys.stderr)
-    elif target.measure == "live" and why_not and not configured:
+    elif measure == "live" and why_not and not configured:
         print(f"gemmrepro: measuring on {len(found)} x {found[0].name}; not used: {why_not}", file=sys.stderr)
     environ[VARIABLE] = json.dumps(asdict(target))
     environ.pop(EXPECTED, None)
     if configured:
         environ[EXPECTED] = configured["name"]
     return target
-
-
-def resolve_measure(wanted: str, gpu: HostGpu | None, why_not: str) -> str:
-    """Turn ``auto | live | recorded`` into ``live`` or ``recorded``.
-
-    Raises:
-        UserError: ``live`` was asked for and there is no usable GPU.
-    """
-    if wanted == "auto":
-        return "live" if gpu else "recorded"
-    if wanted == "live" and gpu is None:
-        raise UserError(
-            f"measure: live needs a usable NVIDIA GPU, and {why_not}. Mend that, or set measure to auto or recorded; "
-            "to plan for a cluster, set gpu to the one of its compute nodes."
-        )
-    return wanted

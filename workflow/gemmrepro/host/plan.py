@@ -254,33 +254,30 @@ class Plan:
         built = self.runs(kernel)
         return [toolkit for toolkit in regimes["toolkits"] if toolkit in built][:1]
 
-    def has_sweep(self, family: str) -> bool:
-        """Whether a live run times a kernel of the family; a sweep of none would only start a container."""
-        timed = self.timed_with(family)
-        return any(kernel.timing.timed and {*timed} & {*self.runs(kernel)} for kernel in self.kernels_of(family))
-
-    def has_regimes(self, family: str) -> bool:
-        """Whether a live run measures a kernel of the family in the regimes."""
-        return any(kernel.timing.timed and self._in_regimes(kernel) for kernel in self.kernels_of(family))
-
-    def has_subjects(self, family: str, experiment: Experiment) -> bool:
-        """Whether an experiment has anything to measure on the GPU: a kernel that runs there, or a library."""
-        timed = self.timed_with(family)
-        kernels = self.experiment_kernels(family, experiment.name)
-        return bool(experiment.libraries) or any({*timed} & {*self.runs(kernel)} for kernel in kernels)
-
     @cached_property
     def idle(self) -> Idle:
-        """What a live run does not start, since the GPU can run none of the kernels."""
+        """What a live run does not start, since the GPU can run none of the kernels, nor an experiment a library."""
         if not self.live:
             return Idle((), (), {})
-        regimes = tuple(family for family in self.regime_families if not self.has_regimes(family))
+
+        def measures(family: str, kernels: Iterable[Kernel]) -> bool:
+            return any({*self.timed_with(family)} & {*self.runs(kernel)} for kernel in kernels)
+
+        timed = {family: [each for each in self.kernels_of(family) if each.timing.timed] for family in self.families}
         names = {
-            family: [each.name for each in declared if each.device == "gpu" and not self.has_subjects(family, each)]
+            family: [
+                each.name
+                for each in declared
+                if each.device == "gpu" and not each.libraries
+                if not measures(family, self.experiment_kernels(family, each.name))
+            ]
             for family, declared in self.experiments.items()
         }
-        sweeps = tuple(family for family in self.families if not self.has_sweep(family))
-        return Idle(sweeps, regimes, {family: own for family, own in names.items() if own})
+        return Idle(
+            tuple(family for family in self.families if not measures(family, timed[family])),
+            tuple(family for family in self.regime_families if not any(map(self._in_regimes, timed[family]))),
+            {family: own for family, own in names.items() if own},
+        )
 
     @cached_property
     def _in_experiments(self) -> Mapping[str, set[str]]:
@@ -369,13 +366,8 @@ class Plan:
         """The files of `idle`, which say that nothing was measured."""
         idle = [family for family in families if family in self.idle.sweeps]
         regimes = [f"results/regimes/{family}/{name}" for family in self.idle.regimes for name in regime_files.FILES]
-        experiments = [
-            f"results/experiments/{family}/{name}.{suffix}"
-            for family, names in self.idle.experiments.items()
-            for name in names
-            for suffix in ("csv", "json")
-        ]
-        return [*self.measurements(idle), *regimes, *experiments]
+        made = [path for family, names in self.idle.experiments.items() for path in _made(family, names)]
+        return [*self.measurements(idle), *regimes, *made]
 
     def recorded_takes(self, family: str) -> list[str]:
         """The files of a family's committed takes, and the manifest that lists them."""
@@ -418,12 +410,7 @@ class Plan:
 
     def experiment_files(self, families: Iterable[str]) -> list[str]:
         """Rows and circumstances of every experiment of some families."""
-        return [
-            f"results/experiments/{family}/{experiment.name}.{suffix}"
-            for family in families
-            for experiment in self.experiments[family]
-            for suffix in ("csv", "json")
-        ]
+        return [path for name in families for path in _made(name, (each.name for each in self.experiments[name]))]
 
     def experiment_kernels(self, family: str, name: str) -> list[Kernel]:
         """The configured kernels that an experiment runs."""
@@ -447,6 +434,11 @@ class Idle:
     sweeps: tuple[str, ...]
     regimes: tuple[str, ...]
     experiments: Mapping[str, Sequence[str]]
+
+
+def _made(family: str, names: Iterable[str]) -> list[str]:
+    """What some experiments of a family write."""
+    return [f"results/experiments/{family}/{name}.{suffix}" for name in names for suffix in ("csv", "json")]
 
 
 def relative(paths: Iterable[Path]) -> list[str]:
@@ -536,7 +528,9 @@ def chosen_architectures(kernel: Kernel, toolkit: str, wanted: Collection[int]) 
     archs = run_by(kernel, toolkit, wanted)
     if not any(_compiles(kernel, arch) for arch in archs):
         archs |= set(possible[:1])
-    promised = {int(arch.rstrip("af")) for arch in _promised(kernel)}
+    expects = [expect for code in kernel.codes for expect in code.promises.expects]
+    everywhere = not all(expect.archs for expect in expects)
+    promised = set() if everywhere else {int(arch.rstrip("af")) for expect in expects for arch in expect.archs}
     if promised and not promised & archs:
         archs |= set([arch for arch in possible if arch in promised][:1])
     return [str(arch) for arch in sorted(archs)]
@@ -550,12 +544,6 @@ def run_by(kernel: Kernel, toolkit: str, wanted: Iterable[int]) -> set[int]:
 def _compiles(kernel: Kernel, arch: int) -> bool:
     """Whether the kernel has a target for `arch` that its compiler is not expected to refuse."""
     return any(not kernel.promises.refuses(target) for target in registry.targets(kernel, [str(arch)]))
-
-
-def _promised(kernel: Kernel) -> set[str]:
-    """The architectures that the promises about the machine code name, if none holds for all."""
-    expects = [expect for code in kernel.codes for expect in code.promises.expects]
-    return {arch for expect in expects for arch in expect.archs} if all(expect.archs for expect in expects) else set()
 
 
 def _kernels(compute: Mapping[str, Any]) -> list[str]:

@@ -6,16 +6,14 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, unquote
 
 from gemmrepro.core.files import read_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host.inventory import Entry
 
 LOCK = "nix/sources.json"
 """Its path in the repository, as a Dockerfile copies it."""
@@ -86,42 +84,29 @@ KEYWORDS = ("ARG", "FROM", "RUN", "COPY", "ENV", "LABEL")
 
 
 @dataclass(frozen=True)
-class Instruction:
-    """One instruction of a Dockerfile: its keyword and the rest of it, continued lines joined and comments left out."""
-
-    keyword: str
-    rest: str
-
-
-@dataclass(frozen=True)
 class Recipe:
     """A Dockerfile as the build sees it.
 
     Attributes:
         base: the image it starts from.
-        instructions: all of it, in order.
+        instructions: keyword and rest of each, in order, continued lines joined and comments left out.
         copies: files of the repository that it copies.
         sha256: of its text.
     """
 
     path: Path
     base: str
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[tuple[str, str], ...]
     copies: tuple[str, ...]
     sha256: str
 
+    def all(self, keyword: str) -> list[str]:
+        """The rest of each instruction with this keyword."""
+        return [rest for word, rest in self.instructions if word == keyword]
 
-@dataclass(frozen=True)
-class Packages:
-    """The packages in an image, (name, version), in any order: Debian's (`os`) and Python's."""
-
-    os: tuple[tuple[str, str], ...]
-    python: tuple[tuple[str, str], ...]
-
-    @classmethod
-    def listed(cls, listing: Mapping[str, Iterable[Entry]]) -> Packages:
-        """From what `sif.list_packages` gives."""
-        return cls(*(tuple((each["name"], each["version"]) for each in listing[kind]) for kind in ("os", "python")))
+    def values(self, keyword: str) -> dict[str, str]:
+        """What ENV or LABEL set: NAME=value, quoted as in a shell."""
+        return dict(word.partition("=")[::2] for rest in self.all(keyword) for word in shlex.split(rest))
 
 
 def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
@@ -140,9 +125,9 @@ def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
         raise UserError(f"{path} names no base image; write 'ARG BASE=debian:12-slim' and 'FROM ${{BASE}}' on top.")
     steps = instructions(text)
     for step in steps:
-        if step.keyword not in KEYWORDS:
-            raise UserError(f"{path} uses {step.keyword}; recipes are limited to {', '.join(KEYWORDS)}.")
-    copied = [shlex.split(step.rest)[:-1] for step in steps if step.keyword == "COPY"]
+        if step[0] not in KEYWORDS:
+            raise UserError(f"{path} uses {step[0]}; recipes are limited to {', '.join(KEYWORDS)}.")
+    copied = [shlex.split(rest)[:-1] for keyword, rest in steps if keyword == "COPY"]
     copies = [word for words in copied for word in words if not word.startswith("--")]
     for copy in copies:
         if not (root / copy).is_file():
@@ -150,12 +135,12 @@ def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
     return Recipe(path, base[1], steps, tuple(copies), hashlib.sha256(text.encode()).hexdigest())
 
 
-def instructions(text: str) -> tuple[Instruction, ...]:
-    """The instructions of a Dockerfile, in order."""
+def instructions(text: str) -> tuple[tuple[str, str], ...]:
+    """The instructions of a Dockerfile, in order: keyword and rest."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\[ \t]*\n", "", "\n".join(lines))
-    words = [line.strip().split(maxsplit=1) for line in joined.splitlines() if line.strip()]
-    return tuple(Instruction(keyword.upper(), rest[0] if rest else "") for keyword, *rest in words)
+    parts = [line.strip().partition(" ") for line in joined.splitlines() if line.strip()]
+    return tuple((keyword.upper(), rest.strip()) for keyword, _, rest in parts)
 
 
 def debian_packages(recipe: Recipe) -> tuple[str, ...]:
@@ -169,8 +154,7 @@ def locked_as(recipe: Recipe) -> str:
 
 
 def _installs(recipe: Recipe) -> list[tuple[str, str]]:
-    steps = [step.rest for step in recipe.instructions if step.keyword == "RUN"]
-    return [found for rest in steps for found in re.findall(r"apt-locked (\w+) ([^&;\n]+)", rest)]
+    return [found for rest in recipe.all("RUN") for found in re.findall(r"apt-locked (\w+) ([^&;\n]+)", rest)]
 
 
 def requirements_sha256(recipe: Recipe, root: Path = ROOT) -> str:
@@ -180,42 +164,6 @@ def requirements_sha256(recipe: Recipe, root: Path = ROOT) -> str:
         if copy != LOCK:
             digest.update((root / copy).read_bytes())
     return digest.hexdigest()
-
-
-def lock_record(
-    env: str,
-    recipe: Recipe,
-    requirements: str,
-    base: str,
-    builder: str,
-    apptainer: str,
-    packages: Packages,
-    locked: Mapping[str, str],
-) -> dict[str, Any]:
-    """The lock: everything that decides what is in an image, in a stable order and without dates.
-
-    Of each package of Debian's it says whether it is in the locked version.
-
-    Args:
-        requirements: `requirements_sha256` of the recipe.
-        base: the base image and where it came from.
-        apptainer: the name and version of the runtime that made the SIF and ran it.
-        locked: versions of Debian's packages by name, as `LOCK` has them for the image.
-    """
-
-    def listing(pairs: Iterable[tuple[str, str]]) -> list[dict[str, Any]]:
-        return [{"name": name, "version": version} for name, version in sorted(set(pairs))]
-
-    return {
-        "env": env,
-        "base": base,
-        "builder": builder,
-        "apptainer": apptainer,
-        "recipe_sha256": recipe.sha256,
-        "requirements_sha256": requirements,
-        "os": [each | {"locked": locked.get(each["name"]) == each["version"]} for each in listing(packages.os)],
-        "python": listing(packages.python),
-    }
 
 
 def normalized(name: str) -> str:
@@ -244,9 +192,18 @@ class PackageHashes:
         """Those of the image `env`. Raises UserError if nix/sources.json is not JSON."""
         sources = read_json(root / "nix/sources.json", "the lock of the flake", "take it from git")
         requirements, recipe = root / f"envs/requirements/{env}.txt", root / f"docker/{env}.Dockerfile"
-        allowed = _allowed(requirements.read_text()) if requirements.is_file() else {}
+        locked = requirements.read_text() if requirements.is_file() else ""
+        pins = re.findall(r"^([\w.-]+)==([^\s;]+)((?:.*\\\n)*.*)$", locked, re.MULTILINE)
+        allowed = {
+            (normalized(name), version): tuple(re.findall(r"sha256:(\w{64})", rest)) for name, version, rest in pins
+        }
+        wheels = {}  # those that pip chooses in the image, as far as its lock still allows them
+        for file in sources["environments"].get(env, {}).get("python", ()):
+            name, version = file.removesuffix(".tar.gz").split("-")[:2]
+            if sources["sha256"][file] in allowed.get((normalized(name), version), ()):
+                wheels[normalized(name), version] = sources["sha256"][file]
         apart = packages_apart(recipe.read_text()) if recipe.is_file() else {}
-        return cls(sources["sha256"], _wheels(sources, env, allowed), allowed, apart)
+        return cls(sources["sha256"], wheels, allowed, apart)
 
     def debian(self, name: str, version: str, arch: str) -> str | None:
         """The hash of a package of Debian's, where this version of it is locked."""
@@ -257,21 +214,6 @@ class PackageHashes:
         """The hash of a Python package's file; all that the lock allows where it is not known which pip took."""
         package = normalized(name), version
         return (self.wheels[package],) if package in self.wheels else self.allowed.get(package, ())
-
-
-def _allowed(requirements: str) -> dict[tuple[str, str], tuple[str, ...]]:
-    found = re.findall(r"^([\w.-]+)==([^\s;]+)((?:.*\\\n)*.*)$", requirements, re.MULTILINE)
-    return {(normalized(name), version): tuple(re.findall(r"sha256:(\w{64})", rest)) for name, version, rest in found}
-
-
-def _wheels(
-    sources: Mapping[str, Any], env: str, allowed: Mapping[tuple[str, str], tuple[str, ...]]
-) -> dict[tuple[str, str], str]:
-    """The files that pip chooses in the image, as far as the image's lock still allows them."""
-    files = sources["environments"].get(env, {}).get("python", ())
-    named = {tuple(file.removesuffix(".tar.gz").split("-")[:2]): sources["sha256"][file] for file in files}
-    chosen = {(normalized(name), version): digest for (name, version), digest in named.items()}
-    return {package: digest for package, digest in chosen.items() if digest in allowed.get(package, ())}
 
 
 def packages_apart(recipe: str) -> dict[tuple[str, str], str]:

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,10 +40,7 @@ MARK = "GEMMREPRO_RUN"
 """The environment variable by which a run's jobs are known, wherever they are in the tree of processes."""
 
 PATIENCE = 5.0
-"""Seconds that jobs have to end by themselves."""
-
-INTERVAL = 5.0
-"""Seconds between the guard's notes."""
+"""Seconds that jobs have to end by themselves, and that pass between the guard's notes."""
 
 
 class Run:
@@ -60,10 +57,8 @@ class Run:
                 "folder that you may write to."
             ) from None
         host, _, process = os.pread(self._file, 1000, 0).decode(errors="replace").strip().partition(" ")
-        here = host == socket.gethostname()
-        ended = here and not Path(f"/proc/{process}").exists()
-        left = list(folder.glob("locks/*.lock"))
-        if self._hold(3 * PATIENCE if ended else 0):
+        here, left = host == socket.gethostname(), list(folder.glob("locks/*.lock"))
+        if self._hold(3 * PATIENCE if here and not Path(f"/proc/{process}").exists() else 0):
             if left and here:
                 for path in left:
                     path.unlink(missing_ok=True)
@@ -96,12 +91,11 @@ class Run:
                 os.ftruncate(self._file, 0)
                 os.pwrite(self._file, f"{socket.gethostname()} {os.getpid()}\n".encode(), 0)
                 return True
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
+            except OSError as error:
+                # Where the file system has no locks, there is nothing to wait for.
+                if not isinstance(error, BlockingIOError) or time.monotonic() >= deadline:
                     return False
                 time.sleep(0.05)
-            except OSError:  # the file system has no locks
-                return False
 
 
 def say(text: str) -> None:
@@ -135,14 +129,10 @@ def guard() -> None:
     """Note what finished, until the run ends or dies; then end its jobs."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    while not select.select([sys.stdin], [], [], INTERVAL)[0]:
+    while not select.select([sys.stdin], [], [], PATIENCE)[0]:
         note()
     end_jobs(sys.argv[1])
     note()
-
-
-_LONGEST = 254
-"""Letters of a name in a piece: a file name may have 255, and all but the last begin with @."""
 
 
 @dataclass(frozen=True)
@@ -215,8 +205,8 @@ def _job(path: str, folder: Path) -> Job | None:
 
 def record_path(path: str, folder: Path, kind: str = "metadata") -> Path:
     """Snakemake's file about an output in `folder`: `metadata` of a finished one, or a mark that it is `incomplete`."""
-    name = urlsafe_b64encode(path.encode()).decode()
-    pieces = [name[begin : begin + _LONGEST] for begin in range(0, len(name), _LONGEST)]
+    name, most = urlsafe_b64encode(path.encode()).decode(), 254  # of the 255 letters of a file's name
+    pieces = [name[begin : begin + most] for begin in range(0, len(name), most)]
     return folder.joinpath(".snakemake", kind, *(f"@{piece}" for piece in pieces[:-1]), pieces[-1])
 
 
@@ -237,40 +227,41 @@ IMAGES = Path("resources/images")
 
 def note(folder: Path = Path()) -> None:
     """Note the outputs below `folder` that finished since the last call, and forget those without a record."""
-    noted, known = {}, _noted(folder)
-    unfinished = records(folder, "incomplete")
+    noted, known, unfinished = {}, _noted(folder), records(folder, "incomplete")
     for name, record in records(folder).items():
         with contextlib.suppress(OSError):  # a job replaces it just now
             made = record.stat().st_mtime_ns
             if name in known and (known[name][0] == made or name in unfinished):
                 noted[name] = known[name]
             elif name not in unfinished:
-                noted[name] = [made, {path: _state(folder / path) for path in _files(folder, name)}]
-    if noted != known:
-        with contextlib.suppress(OSError):  # a full disk: the old notes stay
-            write_atomic(folder / NOTES, json.dumps(noted))
+                path = folder / name
+                files = [each for each in (path.rglob("*") if path.is_dir() else [path]) if each.is_file()]
+                held = (each for each in files if each.suffix != ".sif" and each.name != ".snakemake_timestamp")
+                noted[name] = [made, {str(each.relative_to(folder)): _state(each) for each in sorted(held)}]
+    _keep(folder, noted, known)
 
 
 def check(folder: Path = Path()) -> list[str]:
     """Mark the outputs that differ from what is noted, to be made again; returns a sentence on each."""
-    noted, finished, faults = _noted(folder), records(folder), {}
+    noted, finished, faults = _noted(folder), records(folder), dict[str, str]()
     for name, (made, files) in noted.items():
         # With another record it was made again since, or touched.
         if name in finished and finished[name].stat().st_mtime_ns == made:
-            for fault in filter(None, (_fault(folder, path, state) for path, state in files.items())):
-                faults[name] = fault
-    for name in faults:
-        for spoilt in [name] if (folder / name).exists() else _beside(folder, name):
-            _mark(folder, spoilt)
-    for path in sorted((folder / IMAGES).glob("*.sif")):
-        name = str(path.relative_to(folder))
-        if name not in records(folder, "incomplete") and not _is_whole(path):
-            _mark(folder, name)
+            for path, state in files.items():
+                if fault := _fault(folder / path, state):
+                    faults[name] = f"{path} {fault}"
+    spoilt = {each for name in faults for each in ([name] if (folder / name).exists() else _beside(name, finished))}
+    for image in sorted((folder / IMAGES).glob("*.sif")):
+        name = str(image.relative_to(folder))
+        if not record_path(name, folder, "incomplete").exists() and not _is_whole(image):
             faults[name] = f"{name} is cut short or damaged"
-    left = {name: entry for name, entry in noted.items() if name not in faults}
-    if left != noted:
+            spoilt.add(name)
+    for name in spoilt:
+        mark = record_path(name, folder, "incomplete")
         with contextlib.suppress(OSError):
-            write_atomic(folder / NOTES, json.dumps(left))
+            mark.parent.mkdir(parents=True, exist_ok=True)
+            mark.write_text('{"external_jobid": null}')
+    _keep(folder, {name: entry for name, entry in noted.items() if name not in faults}, noted)
     return [f"{fault}; it is made again." for fault in faults.values()]
 
 
@@ -278,17 +269,15 @@ def _noted(folder: Path) -> dict[str, Any]:
     """By output: when its record was written, in ns, and the state of each of its files by path."""
     try:
         noted = json.loads((folder / NOTES).read_text())
-        return noted if isinstance(noted, dict) else {}
     except (OSError, ValueError):
         return {}
+    return noted if isinstance(noted, dict) else {}
 
 
-def _files(folder: Path, name: str) -> Iterator[str]:
-    """The files of an output, which may be a folder, apart from images."""
-    path = folder / name
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        if file.is_file() and file.suffix != ".sif" and file.name != ".snakemake_timestamp":
-            yield str(file.relative_to(folder))
+def _keep(folder: Path, noted: dict[str, Any], known: dict[str, Any]) -> None:
+    if noted != known:
+        with contextlib.suppress(OSError):  # a full disk: the old notes stay
+            write_atomic(folder / NOTES, json.dumps(noted))
 
 
 def _state(path: Path) -> list[Any]:
@@ -297,42 +286,31 @@ def _state(path: Path) -> list[Any]:
     return [status.st_size, status.st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()]
 
 
-def _fault(folder: Path, name: str, noted: list[Any]) -> str:
-    """A clause on what was done to a file since its `_state` was noted; "" for nothing."""
-    path = folder / name
+def _fault(path: Path, noted: list[Any]) -> str:
+    """What was done to a file since its `_state` was noted; "" for nothing."""
     try:
         status = path.stat()
         if [status.st_size, status.st_mtime_ns] == noted[:2] or _state(path)[2] == noted[2]:
             return ""
     except FileNotFoundError:
-        return f"{name} was deleted"
+        return "was deleted"
     except OSError:
         return ""  # it cannot be read now; the job that needs it says so
-    return f"{name} was edited or damaged since its job wrote it"
+    return "was edited or damaged since its job wrote it"
 
 
-def _beside(folder: Path, name: str) -> Iterator[str]:
+def _beside(name: str, finished: dict[str, Path]) -> set[str]:
     """Outputs that wait for a deleted one: of the same job, or made from it. Snakemake marks only what exists."""
-    entries = {output: _entry(record) for output, record in records(folder).items()}
-    own = entries[name]
-    for output, entry in entries.items():
-        same = (entry.get("rule"), entry.get("input")) == (own.get("rule"), own.get("input"))
-        if same or name in entry.get("input", ()):
-            yield output
-
-
-def _entry(record: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads(record.read_text()))
-    except (OSError, ValueError):
-        return {}
-
-
-def _mark(folder: Path, name: str) -> None:
-    mark = record_path(name, folder, "incomplete")
-    with contextlib.suppress(OSError):
-        mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.write_text('{"external_jobid": null}')
+    entries = dict[str, dict[str, Any]]()
+    for output, record in finished.items():
+        with contextlib.suppress(OSError, ValueError):
+            entries[output] = json.loads(record.read_text())
+    job = [entries.get(name, {}).get(key) for key in ("rule", "input")]
+    return {
+        output
+        for output, entry in entries.items()
+        if [entry.get("rule"), entry.get("input")] == job or name in entry.get("input", ())
+    }
 
 
 def _is_whole(image: Path) -> bool:

@@ -26,7 +26,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host.containers import container_environment, make_caches
 from gemmrepro.host.inventory import Entry
-from gemmrepro.host.recipes import PackageHashes, Packages, normalized
+from gemmrepro.host.recipes import PackageHashes, normalized
 from gemmrepro.host.sif import filesystem_sha256, list_packages
 from gemmrepro.host.workspace import EPOCH
 
@@ -66,21 +66,11 @@ LOCKED = ("base", "builder", "apptainer", "recipe_sha256", "requirements_sha256"
 GNU = re.compile(r"(GPL|LGPL|AGPL)-(\d)(\.\d)?(\+?)")
 
 
-def _library() -> None:
-    try:
-        import cyclonedx  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "cyclonedx cannot be imported; start the command through envs/run, or install cyclonedx-python-lib."
-        ) from None
-
-
 def check_lock(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], sif: Path) -> None:
     """Raise UserError if an image does not hold the packages that its lock lists."""
-    listed = Packages.listed(inventory)
-    for kind, found in (("os", listed.os), ("python", listed.python)):
-        locked = {(each["name"], each["version"]) for each in lock[kind]}
-        if odd := sorted(locked ^ set(found)):
+    for kind in ("os", "python"):
+        locked, inside = ({(each["name"], each["version"]) for each in found[kind]} for found in (lock, inventory))
+        if odd := sorted(locked ^ inside):
             where = "its lock alone" if odd[0] in locked else "the image alone"
             raise UserError(
                 f"{sif} is not the image that its lock describes ({odd[0][0]} {odd[0][1]} is in {where}); remove "
@@ -88,41 +78,35 @@ def check_lock(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]]
             )
 
 
-def debian_component(entry: Entry, hashes: PackageHashes, release: str) -> Component:
-    """A package of Debian's. What was unpacked from another release has no architecture in dpkg's list."""
+def component(kind: str, entry: Entry, hashes: PackageHashes, release: str) -> Component:
+    """A package of Debian's (`kind` os) or of Python's; where several files may be what was installed, their hashes are
+    properties instead of its hash.
+
+    What was unpacked from another release of Debian has no architecture in dpkg's list.
+    """
+    from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model.component import Component, ComponentType
     from cyclonedx.model.contact import OrganizationalEntity
     from packageurl import PackageURL
 
-    qualifiers = {"arch": entry["arch"], "distro": release} if entry["arch"] else {"arch": "amd64"}
-    url = PackageURL("deb", "debian", entry["name"], entry["version"], qualifiers)
-    digest = hashes.debian(entry["name"], entry["version"], entry["arch"])
-    return _component(entry, url, [digest] if digest else [], supplier=OrganizationalEntity(name="Debian"))
-
-
-def python_component(entry: Entry, hashes: PackageHashes) -> Component:
-    """A Python package."""
-    from packageurl import PackageURL
-
-    url = PackageURL("pypi", None, normalized(entry["name"]), entry["version"])
-    return _component(entry, url, hashes.python(entry["name"], entry["version"]))
-
-
-def _component(entry: Entry, url: Any, digests: Sequence[str], **more: Any) -> Component:
-    """A package; where several files may be what was installed, their hashes are properties instead of its hash."""
-    from cyclonedx.model import HashAlgorithm, HashType, Property
-    from cyclonedx.model.component import Component, ComponentType
-
+    name, version, arch = entry["name"], entry["version"], entry["arch"]
+    if kind == "os":
+        qualifiers = {"arch": arch, "distro": release} if arch else {"arch": "amd64"}
+        url = PackageURL("deb", "debian", name, version, qualifiers)
+        digests: Sequence[str] = tuple(filter(None, [hashes.debian(name, version, arch)]))
+    else:
+        url, digests = PackageURL("pypi", None, normalized(name), version), hashes.python(name, version)
     alone = len(digests) == 1
     return Component(
         type=ComponentType.LIBRARY,
-        name=entry["name"],
-        version=entry["version"],
+        name=name,
+        version=version,
         purl=url,
         bom_ref=url.to_string(),
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digests[0])] if alone else [],
         properties=[] if alone else [Property(name="gemmrepro:allowed-sha256", value=digest) for digest in digests],
         licenses=licences(entry["licences"]),
-        **more,
+        supplier=OrganizationalEntity(name="Debian") if kind == "os" else None,
     )
 
 
@@ -140,16 +124,12 @@ def licences(names: Sequence[str]) -> list[Any]:
     from cyclonedx.model.license import DisjunctiveLicense, LicenseAcknowledgement, LicenseExpression
     from cyclonedx.spdx import is_expression, is_supported_id
 
-    declared = LicenseAcknowledgement.DECLARED
+    told: Any = {"acknowledgement": LicenseAcknowledgement.DECLARED}
     known = sorted({spdx(name) for name in names})
     if len(known) == 1 and is_expression(known[0]) and not is_supported_id(known[0]):
-        return [LicenseExpression(known[0], acknowledgement=declared)]
-    return [
-        DisjunctiveLicense(id=name, acknowledgement=declared)
-        if is_supported_id(name)
-        else DisjunctiveLicense(name=name, acknowledgement=declared)
-        for name in known
-    ]
+        return [LicenseExpression(known[0], **told)]
+    makers: Any = DisjunctiveLicense
+    return [makers(**{"id" if is_supported_id(name) else "name": name}, **told) for name in known]
 
 
 def image_component(lock: Mapping[str, Any], digest: str) -> Component:
@@ -181,9 +161,9 @@ def bill(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], dige
 
     image = image_component(lock, digest)
     release = RELEASES.get(lock["base"].split(" ")[0], "debian")
-    parts = [debian_component(entry, hashes, release) for entry in inventory["os"]]
+    parts = [component("os", entry, hashes, release) for entry in inventory["os"]]
     unique = {(normalized(entry["name"]), entry["version"]): entry for entry in inventory["python"]}
-    parts += [python_component(entry, hashes) for entry in unique.values()]
+    parts += [component("python", entry, hashes, release) for entry in unique.values()]
     library = "cyclonedx-python-lib"
     tools = [
         Component(type=ComponentType.APPLICATION, name="gemmrepro", version=__version__),
@@ -205,7 +185,12 @@ def as_json(made: Bom) -> str:
 
 def main(options: Namespace) -> int:
     """Write the bill of materials of an image."""
-    _library()
+    try:
+        import cyclonedx  # noqa: F401
+    except ImportError:
+        raise UserError(
+            "cyclonedx cannot be imported; start the command through envs/run, or install cyclonedx-python-lib."
+        ) from None
     environ = {**os.environ, **container_environment(os.environ)}
     make_caches(environ)
     lock = read_json(options.lock, "the image's lock file", "build the image again")

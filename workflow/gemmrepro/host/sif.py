@@ -30,10 +30,8 @@ from gemmrepro.host.containers import apptainer_version, container_environment, 
 from gemmrepro.host.inventory import Entry
 from gemmrepro.host.recipes import (
     SNAPSHOT,
-    Packages,
     Recipe,
     Sources,
-    lock_record,
     locked_as,
     read_recipe,
     requirements_sha256,
@@ -138,28 +136,26 @@ def build_in_place(recipe: Recipe, base: Base, work: Workspace) -> Iterator[Root
 
 def _follow(recipe: Recipe, buildah_run: list[str], container: str, folder: Path, work: Workspace) -> dict[str, str]:
     """Follow a recipe's instructions; returns the image's environment."""
-    bundle = ca_bundle(work.environ)
-    told = build_arguments(work.environ)
+    bundle, told = ca_bundle(work.environ), build_arguments(work.environ)
     arguments, variables = told | {"PATH": PATH}, dict[str, str]()
-    for step in recipe.instructions:
-        values = dict(word.partition("=")[::2] for word in shlex.split(step.rest)) if step.keyword != "RUN" else {}
-        if step.keyword == "ARG":
-            arguments |= values | {name: told[name] for name in values if name in told}
-        elif step.keyword == "ENV":
-            variables |= values
-        elif step.keyword == "COPY":
-            *sources, target = (word for word in shlex.split(step.rest) if not word.startswith("--"))
+    for keyword, rest in recipe.instructions:
+        if keyword == "COPY":
+            *sources, target = (word for word in shlex.split(rest) if not word.startswith("--"))
             for source in sources:
                 place = folder / target.lstrip("/")
                 place = place / Path(source).name if target.endswith("/") else place
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / source, place)
-        elif step.keyword == "RUN":
-            secret = CA_SECRET.match(step.rest)
+        elif keyword == "RUN":
+            secret = CA_SECRET.match(rest)
             volumes = [f"--volume={bundle}:{secret[1]}:ro"] if secret and bundle else []
             given = [f"--env={name}={value}" for name, value in (arguments | variables).items() if name != "BASE"]
-            shell = ["/bin/sh", "-c", step.rest[secret.end() :] if secret else step.rest]
+            shell = ["/bin/sh", "-c", rest[secret.end() :] if secret else rest]
             run([*buildah_run, *volumes, *given, container, "--", *shell], work)
+        elif keyword in ("ARG", "ENV"):
+            values = dict(word.partition("=")[::2] for word in shlex.split(rest))
+            variables |= values if keyword == "ENV" else {}
+            arguments |= {name: told.get(name, value) for name, value in values.items()} if keyword == "ARG" else {}
     return variables
 
 
@@ -182,7 +178,11 @@ def build_and_unpack(
     if builder == "buildah":
         save = ["push", "--quiet", tag, f"docker-archive:{archive}"]
     try:
-        run([*command, "build", *options, _context(recipe, work)], work)
+        context = work.path / "context"  # with only what the recipe copies: the repository holds gigabytes of results
+        for copy in recipe.copies:
+            (context / copy).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / copy, context / copy)
+        run([*command, "build", *options, context], work)
         run([*command, *save], work, quiet=True)
     finally:
         if builder == "docker":
@@ -192,18 +192,7 @@ def build_and_unpack(
     archive.unlink()
     if builder != "docker":
         run([*command, "rmi", "--all", "--force"], work, quiet=True)
-    variables = [step.rest for step in recipe.instructions if step.keyword == "ENV"]
-    yield RootFs(folder, dict(word.partition("=")[::2] for rest in variables for word in shlex.split(rest)))
-
-
-def _context(recipe: Recipe, work: Workspace) -> Path:
-    """A folder with only what the recipe copies: the repository holds gigabytes of results."""
-    context = work.path / "context"
-    context.mkdir()
-    for copy in recipe.copies:
-        (context / copy).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / copy, context / copy)
-    return context
+    yield RootFs(folder, recipe.values("ENV"))
 
 
 def _build_options(recipe: Recipe, base: Base, builder: str, work: Workspace) -> list[str]:
@@ -340,22 +329,21 @@ def filesystem_sha256(sif: Path, environ: Mapping[str, str]) -> str:
     """SHA-256 of the root file system in a SIF: what the image is, whoever signed it and whenever it was packed.
 
     Raises:
-        UserError: Apptainer does not recognize the file as an image.
+        UserError: Apptainer does not recognize the file as an image, or it is cut short.
     """
     command = [find_apptainer(environ.get("PATH")), "sif", "list", str(sif)]
     listing = subprocess.run(command, env=dict(environ), capture_output=True, text=True).stdout
     found = re.search(r"\|(\d+)-(\d+) *\|FS \(Squashfs/\*System/", listing)
     if found is None:
         raise UserError(f"{sif} is no image that Apptainer can read; remove it, and the next run builds it again.")
-    start, left = int(found[1]), int(found[2]) - int(found[1])
+    start, end = map(int, found.groups())
+    if sif.stat().st_size < end:
+        raise UserError(f"{sif} is cut short; remove it, and the next run builds it again.")
     digest = hashlib.sha256()
     with sif.open("rb") as file:
         file.seek(start)
-        while chunk := file.read(min(left, 1 << 20)):
+        while chunk := file.read(min(end - file.tell(), 1 << 20)):
             digest.update(chunk)
-            left -= len(chunk)
-    if left:
-        raise UserError(f"{sif} is cut short; remove it, and the next run builds it again.")
     return digest.hexdigest()
 
 
@@ -365,14 +353,17 @@ STARTED_OFTEN = ("report",)
 
 def image_labels(recipe: Recipe) -> dict[str, str]:
     """The image's labels, by OCI's names. The time of the build is none of them: it would make each build differ."""
-    labels = {step.rest for step in recipe.instructions if step.keyword == "LABEL"}
-    described = dict(word.partition("=")[::2] for rest in labels for word in shlex.split(rest))
     named = {"version": __version__, "revision": git_commit() or "", "base.name": recipe.base}
-    return described | {f"org.opencontainers.image.{name}": value for name, value in named.items() if value}
+    own = {f"org.opencontainers.image.{name}": value for name, value in named.items() if value}
+    return recipe.values("LABEL") | own
 
 
 def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, work: Workspace) -> dict[str, Any]:
-    """Build the image, then put the SIF and its lock in place, the SIF first, once both are whole; returns the lock.
+    """Build the image, then put the SIF and its lock in place, the SIF first, once both are whole.
+
+    Returns:
+        The lock: everything that decides what is in an image, in a stable order and without dates. Of each package of
+        Debian's it says whether it is in the locked version.
 
     Raises:
         UserError: a tool is missing or fails, the disk is full, or there is no network.
@@ -390,15 +381,24 @@ def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, wor
             folder_to_sif(root, image_labels(recipe), apptainer, squashed, work, LZ4 if env in STARTED_OFTEN else ZSTD)
         remove_tree(work.path / "root")
         wrap(squashed, part, apptainer, work)
-        packages = Packages.listed(list_packages(part, work.environ))
+        inside = list_packages(part, work.environ)
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise DiskFull(folder) from None
         raise
-    made_from = f"{recipe.base} ({base.origin})"
-    version = apptainer_version(apptainer)
+    pairs = {kind: sorted({(each["name"], each["version"]) for each in inside[kind]}) for kind in ("os", "python")}
+    packages = {kind: [{"name": name, "version": version} for name, version in pairs[kind]] for kind in pairs}
     locked = Sources.read().debian(locked_as(recipe))
-    record = lock_record(env, recipe, requirements_sha256(recipe), made_from, builder, version, packages, locked)
+    record = {
+        "env": env,
+        "base": f"{recipe.base} ({base.origin})",
+        "builder": builder,
+        "apptainer": apptainer_version(apptainer),
+        "recipe_sha256": recipe.sha256,
+        "requirements_sha256": requirements_sha256(recipe),
+        "os": [each | {"locked": locked.get(each["name"]) == each["version"]} for each in packages["os"]],
+        "python": packages["python"],
+    }
     part.replace(sif)
     write_json(lock, record)
     return record

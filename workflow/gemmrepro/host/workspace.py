@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,11 +81,7 @@ class Workspace:
     @property
     def short(self) -> Path:
         """A second folder, gone when the build ends, for what podman wants at a path of 50 characters at most."""
-        return _short(self.path)
-
-
-def _short(path: Path) -> Path:
-    return Path("/tmp", path.name)
+        return Path("/tmp", self.path.name)
 
 
 @contextlib.contextmanager
@@ -98,7 +95,7 @@ def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[W
         with contextlib.suppress(OSError), (stale / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_tree(stale)
-            remove_tree(_short(stale))
+            remove_tree(Path("/tmp", stale.name))
     path = Path(tempfile.mkdtemp(prefix=f".build-{name}-", dir=parent))
 
     def stop(number: int, _: object) -> None:
@@ -109,7 +106,7 @@ def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[W
         with (path / "lock").open("a") as lock:
             files.lock(lock.fileno(), fcntl.LOCK_EX)
             (path / "tmp").mkdir()
-            _short(path).mkdir()  # before another user, who might have read its name
+            Path("/tmp", path.name).mkdir()  # before another user, who might have read its name
             started = path.stat().st_mtime
             # The tools' temporary files go here: their own defaults are /tmp, /var/tmp and HOME.
             own = {**environ, "TMPDIR": str(path / "tmp"), "APPTAINER_TMPDIR": str(path / "tmp")}
@@ -118,7 +115,7 @@ def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[W
         for number, handler in previous.items():
             signal.signal(number, handler)
         remove_tree(path)
-        remove_tree(_short(path))
+        remove_tree(Path("/tmp", path.name))
 
 
 def remove_tree(path: Path) -> None:
@@ -169,45 +166,44 @@ def run(command: Sequence[str | Path], work: Workspace, *, timeout: float | None
             pass_fds=(work.lock_fd,),
             start_new_session=True,
         )
-        tail: collections.deque[str] = collections.deque(maxlen=TAIL)
         with _killed_after(process, argv[0], timeout):
-            complaints = _pass_on(process, tail)
-        if process.returncode and complaints[NO_SPACE]:
-            raise DiskFull(work.path.parent)
-        if process.returncode and complaints[UNREACHABLE]:
-            raise NoNetwork(complaints[UNREACHABLE])
-        if process.returncode and complaints[GONE]:
-            raise UserError(GONE.split(complaints[GONE])[-1])
-        if process.returncode and complaints[NO_HOSTS_FILE]:
-            raise UserError(
-                f"{Path(argv[0]).name} reads /etc/hosts, which this host lacks; ask its administrator for one "
-                "(touch /etc/hosts will do), then run the same command again."
-            )
+            tail, complaints = _pass_on(process)
         if process.returncode:
-            output = "\n  ".join(tail) or "nothing"
-            raise UserError(
-                f"'{shlex.join(argv[:4])} …' failed with status {process.returncode}. Its last output:\n  {output}"
-            )
+            raise _failure(argv, process.returncode, tail, complaints, work.path.parent)
         capture.seek(0)
         return capture.read()
 
 
-def _pass_on(process: subprocess.Popen[str], tail: collections.deque[str]) -> dict[re.Pattern[str], str]:
-    """Print a tool's output until it ends, keeping its last lines in `tail`.
+def _failure(
+    argv: Sequence[str], code: int, tail: Sequence[str], complaints: Mapping[re.Pattern[str], str], folder: Path
+) -> UserError:
+    """The error for a tool that failed, by the first thing that it complained of."""
+    if NO_SPACE in complaints:
+        return DiskFull(folder)
+    if UNREACHABLE in complaints:
+        return NoNetwork(complaints[UNREACHABLE])
+    if GONE in complaints:
+        return UserError(GONE.split(complaints[GONE])[-1])
+    if NO_HOSTS_FILE in complaints:
+        return UserError(
+            f"{Path(argv[0]).name} reads /etc/hosts, which this host lacks; ask its administrator for one "
+            "(touch /etc/hosts will do), then run the same command again."
+        )
+    output = "\n  ".join(tail) or "nothing"
+    return UserError(f"'{shlex.join(argv[:4])} …' failed with status {code}. Its last output:\n  {output}")
 
-    Returns:
-        The first line in which it complained of a full disk (`NO_SPACE`), no network (`UNREACHABLE`), no file
-        /etc/hosts (`NO_HOSTS_FILE`) or a package that is gone (`GONE`), or "".
-    """
-    complaints = {NO_SPACE: "", UNREACHABLE: "", NO_HOSTS_FILE: "", GONE: ""}
+
+def _pass_on(process: subprocess.Popen[str]) -> tuple[Sequence[str], dict[re.Pattern[str], str]]:
+    """Print a tool's output until it ends; returns the last `TAIL` lines, and the first one of each complaint."""
+    tail, complaints = collections.deque[str](maxlen=TAIL), dict[re.Pattern[str], str]()
     for line in process.stdout or process.stderr or ():
         tail.append(line.rstrip())
-        for pattern, said in complaints.items():
-            if not said and pattern.search(line):
-                complaints[pattern] = line.strip()
+        for pattern in (NO_SPACE, UNREACHABLE, NO_HOSTS_FILE, GONE):
+            if pattern.search(line):
+                complaints.setdefault(pattern, line.strip())
         print(line, end="", file=sys.stderr, flush=True)
     process.wait()
-    return complaints
+    return tail, complaints
 
 
 @contextlib.contextmanager
@@ -217,24 +213,24 @@ def _killed_after(process: subprocess.Popen[str], program: str, timeout: float |
     Raises:
         TimeoutError: the time was up.
     """
-    timed_out = False
 
-    def expire(*_: object) -> None:
-        nonlocal timed_out
-        timed_out = True
-        os.killpg(process.pid, signal.SIGKILL)
+    expired = threading.Event()
 
-    previous = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, timeout or 0)
+    def kill() -> None:
+        expired.set()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+    timer = threading.Timer(timeout or threading.TIMEOUT_MAX, kill)
+    timer.daemon = True
+    timer.start()
     try:
         yield
     except BaseException:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        kill()
         process.wait()
         raise
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)
-    if timed_out:
+        timer.cancel()
+    if expired.is_set():
         raise TimeoutError(f"{program} did not end within {timeout:.0f} s")

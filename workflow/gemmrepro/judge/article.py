@@ -10,6 +10,7 @@ test is wrong.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import shutil
 from argparse import Namespace
@@ -35,6 +36,7 @@ from gemmrepro.measure.regimes import takes
 from gemmrepro.registry import articles
 
 _BUILD = paths.ROOT / "results/build"
+_CAUSES = "mechanisms.yaml"
 TEMPLATE = paths.ROOT / "workflow" / "templates" / "article"
 
 
@@ -75,16 +77,15 @@ def _check(name: str, text: Path | None) -> int:
     try:
         articles.article(name)
         found = claims.load_file(articles.folder(name) / articles.CLAIMS, name)
-        problems = [*_unclaimed(name, found), *(_uncovered(name, text) if text else ())]
+        problems = [*_unclaimed(name, found), *_unknown(name, found), *(_uncovered(name, text) if text else ())]
     except UserError as error:
         found, problems = [], [str(error)]
     for problem in problems:
         print(problem)
-    for system in (
-        [] if problems else [each for each, program in articles.programs(name).items() if not program.kernels]
-    ):
-        print(f"  nothing here stands for '{system}', so its rates are not judged")
-    print(f"{name}: {len(found)} claims, {len(problems)} problems")
+    for system, program in () if problems else articles.programs(name).items():
+        if not program.kernels:
+            print(f"  nothing here stands for '{system}', so its rates are not judged")
+    print(f"{name}: {len(found)} claims, {len(problems)} problem{'s' * (len(problems) != 1)}")
     return 1 if problems else 0
 
 
@@ -107,6 +108,21 @@ def _unclaimed(name: str, found: Sequence[Claim]) -> Iterator[str]:
             )
 
 
+def _unknown(name: str, found: Sequence[Claim]) -> Iterator[str]:
+    """A line for each claim, and each cause of one, that article.yaml names and that is none."""
+    text, path = articles.article(name), articles.folder(name) / articles.ARTICLE
+    ids, causes = [claim.id for claim in found], schemas.parse_yaml((paths.KERNELS_DIR / _CAUSES).read_text())
+    known = {entry["id"] for entry in causes["mechanisms"]}
+    named = [("headlines", each, each) for each in text.headlines] + [("stories", each, each) for each in text.stories]
+    named += [("causes", cause, pattern) for cause, patterns in text.causes.items() for pattern in patterns]
+    for key, entry, pattern in named:
+        place = schemas.place(path, key, entry)
+        if key == "causes" and entry not in known:
+            yield f"{place}: kernels/{_CAUSES} has no cause '{entry}'; name one of {', '.join(sorted(known))}"
+        elif not fnmatch.filter(ids, pattern):
+            yield f"{place}: no claim of {name} is called '{pattern}'; name one that `article judge {name}` prints"
+
+
 def _uncovered(name: str, text: Path) -> Iterator[str]:
     """A line for each number of a text that no row has; small integers are words as often as numbers."""
     known = {float(row["value"]) for row in published_rows(name)} | {row["n"] for row in published_rows(name)}
@@ -126,7 +142,7 @@ def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
     with TemporaryDirectory() as folder:
         of = _laid_out(recorded, Path(folder))
         places = (recorded, of / "gates", _BUILD, None, lambda _: found, of / "experiments", of / "regimes")
-        return judging.judge_all(*places).as_json()
+        return judging.judge_all(*places)
 
 
 def _show(document: Mapping[str, Any], names: Sequence[str]) -> int:

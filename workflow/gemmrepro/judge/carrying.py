@@ -15,7 +15,7 @@ from typing import Any
 
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
-from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.claim import Claim, Problem
 from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.judge.expressions import evaluate
 from gemmrepro.recordings.limits import bounds
@@ -64,14 +64,11 @@ class Carried:
     def sentence(self, claim: Claim, value: float) -> str:
         """Published and measured share, or the model's prediction, as a sentence without its full stop."""
         if self.kind == MODEL:
-            there, here = (f"{format_number(_quotient(rates))} ({_named(rates)})" for rates in (self.there, self.here))
-            return f"{_words(self.there)} was {there} there and is {here} here"
-        unit = str(claim.published[0]["unit"])
-        shares = [
-            _share(number, unit, rate, claim)
-            for number, rate in ((float(claim.value or 0.0), self.there[0]), (value, self.here[0]))
-        ]
-        return f"there {shares[0]}, here {shares[1]}"
+            words = " over ".join(rate.name for rate in self.there)
+            return f"{words} was {_quotient_in_words(self.there)} there and is {_quotient_in_words(self.here)} here"
+        unit, published = str(claim.published[0]["unit"]), float(claim.value or 0.0)
+        there, here = _share(published, unit, self.there[0], claim), _share(value, unit, self.here[0], claim)
+        return f"there {there}, here {here}"
 
 
 def of(claim: Claim, evidence: Evidence, machine: str | None) -> Carried | None:
@@ -95,8 +92,8 @@ def rate_names(transfer: Mapping[str, Any]) -> dict[str, str]:
     return {part: transfer["by"][part] for part in ("numerator", "denominator")}
 
 
-def problems(claim: Claim) -> list[tuple[str, str]]:
-    """Key and message of what is wrong with a claim's ``share`` or ``model``, of what no schema can tell."""
+def problems(claim: Claim) -> list[Problem]:
+    """What is wrong with a claim's ``share`` or ``model``, of what no schema can tell."""
     transfer = claim.transfer
     if transfer["kind"] not in KINDS:
         return []
@@ -112,7 +109,13 @@ def problems(claim: Claim) -> list[tuple[str, str]]:
         found.append(("published", "only a published value carries over by rates"))
     if found:
         return found
-    found += _of_units(claim)
+    units = {str(row["unit"]) for row in claim.published}
+    if transfer["kind"] == SHARE and not units <= {*_SECONDS, *_RATES}:
+        found.append(("transfer", f"a share is of a rate or a time, not of a value in '{', '.join(sorted(units))}'"))
+    elif transfer["kind"] == SHARE and claim.of_two:
+        found.append(("transfer", "a quotient of two rows has no share of one rate; use the kind model"))
+    elif transfer["kind"] == SHARE and claim.same_side:
+        found.append(("same_side_of", "has no meaning for a share"))
     found += _of_chip(claim, names)
     ceiling = transfer.get("ceiling")
     if ceiling is not None and ceiling not in {kernel.id for kernel in kernels(CEILING_FAMILY)}:
@@ -125,36 +128,23 @@ def problems(claim: Claim) -> list[tuple[str, str]]:
     return found
 
 
-def _of_units(claim: Claim) -> list[tuple[str, str]]:
-    units = {str(row["unit"]) for row in claim.published}
-    if claim.transfer["kind"] == SHARE and not units <= {*_SECONDS, *_RATES}:
-        return [("transfer", f"a share is of a rate or a time, not of a value in '{', '.join(sorted(units))}'")]
-    if claim.transfer["kind"] == SHARE and claim.of_two:
-        return [("transfer", "a quotient of two rows has no share of one rate; use the kind model")]
-    if claim.transfer["kind"] == SHARE and claim.same_side:
-        return [("same_side_of", "has no meaning for a share")]
-    return []
-
-
-def _of_chip(claim: Claim, names: Mapping[str, str]) -> list[tuple[str, str]]:
+def _of_chip(claim: Claim, names: Mapping[str, str]) -> list[Problem]:
     rows = claim.transfer.get("there", {})
     if strange := sorted(set(rows) - set(names)):
         return [("transfer.there", f"'{strange[0]}' is none of {', '.join(names)}")]
     for part, row in rows.items():
         if convert(1.0, str(row["unit"]), RATES[names[part]]) is None:
             return [("transfer.there", f"a value in '{row['unit']}' is no rate in {RATES[names[part]]}")]
-    if set(rows) == set(names):
-        return []
-    named = claim.transfer.get("chip")
-    if named is not None and named not in chips.chips():
+    lacking, named = names.keys() - rows.keys(), claim.transfer.get("chip")
+    if lacking and named is not None and named not in chips.chips():
         return [("transfer.chip", f"{chips.FILE} has no chip '{named}'")]
     chip = _chip_of_article(claim)
-    if chip is None:
+    if lacking and chip is None:
         return [("transfer", f"{ARTICLE} names no chip for the hardware '{claim.hardware}'")]
     return [
         ("transfer", f"{chips.FILE} has no rate '{name}' of {chip.name}; name another chip with the key 'chip'")
         for part, name in names.items()
-        if part not in rows and chip.rate(name) is None
+        if chip and part in lacking and chip.rate(name) is None
     ]
 
 
@@ -215,14 +205,11 @@ def _quotient(rates: tuple[Rate, ...]) -> float:
     return rates[0].value if len(rates) == 1 else rates[0].value / rates[1].value
 
 
-def _words(rates: tuple[Rate, ...]) -> str:
-    return " over ".join(rate.name for rate in rates)
-
-
-def _named(rates: tuple[Rate, ...]) -> str:
+def _quotient_in_words(rates: tuple[Rate, ...]) -> str:
+    """The quotient of two rates, the rates and where they come from."""
     values = " over ".join(f"{format_number(rate.value, 4)}" for rate in rates) + f" {rates[-1].unit}"
     sources = dict.fromkeys(rate.source for rate in rates)
-    return f"{values}, {' and '.join(sources)}"
+    return f"{format_number(_quotient(rates))} ({values}, {' and '.join(sources)})"
 
 
 def _share(value: float, unit: str, rate: Rate, claim: Claim) -> str:

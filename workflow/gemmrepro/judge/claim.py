@@ -16,6 +16,10 @@ ANYWHERE = ("wrong", "latent fault")
 """The classes of corrections that hold on any GPU; of the others the statement may be found to hold."""
 
 
+Problem = tuple[str, str]
+"""The key of a claim that is wrong, and what is wrong with it."""
+
+
 @dataclass(frozen=True)
 class Claim:
     """One claim with its published rows (dicts of the columns of numbers.csv) looked up.

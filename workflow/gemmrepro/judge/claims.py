@@ -15,9 +15,8 @@ from gemmrepro.core.text import filled_in
 from gemmrepro.errors import UserError
 from gemmrepro.judge import derived
 from gemmrepro.judge.carrying import problems as carrying_problems
-from gemmrepro.judge.claim import ARTICLE, Claim
+from gemmrepro.judge.claim import ARTICLE, Claim, Problem
 from gemmrepro.judge.metrics import METRICS
-from gemmrepro.judge.metrics.base import Problem
 from gemmrepro.judge.metrics.consistent import references as of_cases
 from gemmrepro.judge.published import NEED_NO_CLAIM, mapping_problems, picked, published_rows
 from gemmrepro.judge.rules import FACTOR
@@ -27,8 +26,6 @@ from gemmrepro.registry.articles import Article
 
 if TYPE_CHECKING:
     import jsonschema
-
-__all__ = ["Claim", "load", "load_file", "schema", "uncovered"]
 
 SCHEMA = SCHEMAS / "claims.schema.yaml"
 _SHOWN_ERRORS = 8
@@ -64,13 +61,16 @@ def load_file(
     text, published = articles.article(article), published_rows(article)
     if wrong_map := [] if judged else mapping_problems(article, families is None):
         raise UserError(f"{'; '.join(wrong_map)}.")
-    problems = _repeated(document["claims"])
+    ids = [entry["id"] for entry in document["claims"]]
+    problems = [f"claim '{name}', key 'id': used twice" for place, name in enumerate(ids) if name in ids[:place]]
     claims = []
     for entry in document["claims"]:
         claim, wrong = _load_claim(entry, text, published, families)
         claims.append(claim)
-        problems += [f"claim '{entry['id']}', key '{problem.key}': {problem.message}" for problem in wrong]
-    problems += _wrongly_covered(claims)
+        problems += [f"claim '{entry['id']}', key '{key}': {message}" for key, message in wrong]
+    own = {claim.id: claim for claim in claims}
+    covered = {claim.id: _not_covering(claim, own) for claim in claims if claim.covered_by}
+    problems += [f"claim '{name}', key 'covered_by': {why}" for name, why in covered.items() if why]
     if problems:
         raise UserError(f"{path}: {'; '.join(_with_lines(path, problems))}.")
     return claims
@@ -91,18 +91,9 @@ def _with_lines(path: Path, problems: Sequence[str]) -> list[str]:
     return placed
 
 
-def _wrongly_covered(claims: Sequence[Claim]) -> list[str]:
-    """Claims that are said to be covered by what cannot cover them."""
-    own = {claim.id: claim for claim in claims}
-    return [
-        f"claim '{claim.id}', key 'covered_by': {problem}"
-        for claim in claims
-        if claim.covered_by and (problem := _not_covering(claim, claim.covered_by, own))
-    ]
-
-
-def _not_covering(claim: Claim, name: str, own: Mapping[str, Claim]) -> str:
-    """Why `name` covers nothing; '' if it is a claim of the same article, in its register, that is judged itself."""
+def _not_covering(claim: Claim, own: Mapping[str, Claim]) -> str:
+    """Why what is said to cover a claim cannot; '' if it is a claim of its register that is judged itself."""
+    name = claim.covered_by or ""
     other = own.get(name)
     if other is None:
         return f"there is no claim '{name}' in this file"
@@ -112,9 +103,7 @@ def _not_covering(claim: Claim, name: str, own: Mapping[str, Claim]) -> str:
         return f"'{name}' is in the register {other.register}, not among the article's statements"
     if other.covered_by:
         return f"'{name}' is itself covered, by {other.covered_by}"
-    if other.transfer["kind"] == "none":
-        return f"'{name}' is not judged: its transfer is none"
-    return ""
+    return f"'{name}' is not judged: its transfer is none" if other.transfer["kind"] == "none" else ""
 
 
 def _document(path: Path, article: str, *, checked: bool) -> dict[str, Any]:
@@ -134,7 +123,7 @@ def _document(path: Path, article: str, *, checked: bool) -> dict[str, Any]:
     if not problems and not checked and (whole or path.is_file()):
         found = schemas.errors(document, schema())
         errors = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
-        problems = [f"{_place(document, error)}: {_message(error)}" for error in errors]
+        problems = [_told(document, error) for error in errors]
     if problems:
         shown = "; ".join(_with_lines(path, problems[:_SHOWN_ERRORS]))
         more = f"; and {len(problems) - _SHOWN_ERRORS} more" if len(problems) > _SHOWN_ERRORS else ""
@@ -142,8 +131,8 @@ def _document(path: Path, article: str, *, checked: bool) -> dict[str, Any]:
     return document
 
 
-def _place(document: Any, error: jsonschema.ValidationError) -> str:
-    """Where in the file an error is: the claim's id where there is one, then the key."""
+def _told(document: Any, error: jsonschema.ValidationError) -> str:
+    """Where in the file an error is, by the claim's id where there is one, then the key; and what is wrong there."""
     path = list(error.absolute_path)
     parts = []
     if len(path) >= 2 and path[0] == "claims" and isinstance(path[1], int):
@@ -153,20 +142,10 @@ def _place(document: Any, error: jsonschema.ValidationError) -> str:
         path = path[2:]
     if path:
         parts.append("key '" + ".".join(str(part) for part in path) + "'")
-    return ", ".join(parts) or "the top level"
-
-
-def _message(error: jsonschema.ValidationError) -> str:
+    why = "may not stand in such a claim" if error.validator == "not" else error.message
     if error.validator == "unevaluatedProperties":
-        return error.message.replace("Unevaluated properties are not allowed", "unknown keys for this metric")
-    if error.validator == "not":
-        return "may not stand in such a claim"
-    return error.message
-
-
-def _repeated(entries: Sequence[Mapping[str, Any]]) -> list[str]:
-    ids = [entry["id"] for entry in entries]
-    return [f"claim '{name}', key 'id': used twice" for place, name in enumerate(ids) if name in ids[:place]]
+        why = why.replace("Unevaluated properties are not allowed", "unknown keys for this metric")
+    return f"{', '.join(parts) or 'the top level'}: {why}"
 
 
 def _load_claim(
@@ -200,18 +179,20 @@ def _load_claim(
         return claim, problems
     if claim.family not in family_names():
         message = f"there is no family '{claim.family}' in kernels/; name that of the experiments or calculations"
-        return claim, [Problem("family", message)]
+        return claim, [("family", message)]
     problems += METRICS[claim.metric].check(claim)
-    problems += [Problem(key, message) for key, message in carrying_problems(claim)]
-    if claim.tolerance and rows and compute["metric"] not in ("consistent", "none") and _counts(claim):
-        problems.append(Problem("tolerance", "integer counts are compared exactly: 0"))
-    if _over_itself(compute):
-        problems.append(Problem("compute.over", "a value over itself is 1 everywhere and tests nothing"))
+    problems += carrying_problems(claim)
+    exact = rows and claim.transfer["kind"] != "none" and not claim.of_two and rows[0]["unit"] == "count"
+    if claim.tolerance and exact and compute["metric"] not in ("consistent", "none"):
+        problems.append(("tolerance", "integer counts are compared exactly: 0"))
+    if "over" in compute and compute["over"] == compute.get("kernel") and not compute.get("over_where"):
+        problems.append(("compute.over", "a value over itself is 1 everywhere and tests nothing"))
+    figures = {} if claim.value is None else {"value": claim.figure, "percent": f"{100 * claim.value:.4g}%"}
     try:
-        return replace(claim, statement=_filled_in(claim)), problems
+        return replace(claim, statement=" ".join(filled_in(claim.statement, figures).split())), problems
     except (KeyError, ValueError):
         allowed = "only {value} and {percent} may stand in braces" if rows else "without a figure, no braces"
-        return claim, [*problems, Problem("statement", allowed)]
+        return claim, [*problems, ("statement", allowed)]
 
 
 def _family(entry: Mapping[str, Any]) -> str:
@@ -229,17 +210,8 @@ def _with_rows(
     if "there" not in transfer:
         return transfer, []
     rows, problems = _look_up(tuple(transfer["there"].values()), published)
-    wrong = [Problem("transfer.there", problem.message) for problem in problems]
+    wrong = [("transfer.there", message) for _, message in problems]
     return {**transfer, "there": {} if wrong else dict(zip(transfer["there"], rows, strict=True))}, wrong
-
-
-def _counts(claim: Claim) -> bool:
-    """Whether the published figure is an integer count."""
-    return claim.transfer["kind"] != "none" and not claim.of_two and claim.published[0]["unit"] == "count"
-
-
-def _over_itself(compute: Mapping[str, Any]) -> bool:
-    return "over" in compute and compute["over"] == compute.get("kernel") and not compute.get("over_where")
 
 
 def _look_up(
@@ -251,13 +223,7 @@ def _look_up(
     """
     found = [picked(each, published_rows() if "article" in each else published) for each in references]
     rows = tuple(row for row in found if not isinstance(row, str))
-    return rows, [Problem("published", problem) for problem in found if isinstance(problem, str)]
-
-
-def _filled_in(claim: Claim) -> str:
-    """The statement on one line, with the published figure in it. Raises KeyError or ValueError."""
-    figures = {} if claim.value is None else {"value": claim.figure, "percent": f"{100 * claim.value:.4g}%"}
-    return " ".join(filled_in(claim.statement, figures).split())
+    return rows, [("published", problem) for problem in found if isinstance(problem, str)]
 
 
 def load(families: tuple[str, ...] | None = None, *, judged: bool = False) -> list[Claim]:
@@ -277,6 +243,10 @@ def load(families: tuple[str, ...] | None = None, *, judged: bool = False) -> li
     paths = {name: articles.folder(name) / articles.CLAIMS for name in names}
     stating = {name: path for name, path in paths.items() if path.is_file() or articles.article(name).derive}
     files = [load_file(path, name, judged=judged, families=families) for name, path in stating.items()]
+    first: dict[str, str] = {}
+    for claim in (claim for claims in files for claim in claims):
+        if (other := first.setdefault(claim.id, claim.article)) != claim.article:
+            raise UserError(f"{paths[claim.article]}: claim '{claim.id}' is called as one of {other}; rename one.")
     return [claim for family in wanted for claims in files for claim in claims if claim.family == family]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from gemmrepro.judge.claim import BUILD, Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value, joined, load_gates
 from gemmrepro.judge.instructions import not_comparable
 from gemmrepro.judge.metrics import METRICS
-from gemmrepro.judge.metrics.base import Exhibit, OtherToolkitsOnly, expected, not_judged
+from gemmrepro.judge.metrics.base import OtherToolkitsOnly, expected, not_judged
 from gemmrepro.judge.rules import (
     BUILD_FACT,
     COVERED,
@@ -31,7 +31,7 @@ from gemmrepro.judge.rules import (
 from gemmrepro.judge.ways import REGISTERS, way_of
 from gemmrepro.judge.wording import in_words, sentence
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
-from gemmrepro.measure.rows import Measurements, capability_of, load, load_regimes
+from gemmrepro.measure.rows import capability_of, load, load_regimes
 from gemmrepro.registry.requirements import requirement
 
 SCHEMA = 5
@@ -45,74 +45,47 @@ _CLAIM_KEYS = (
 )
 _PUBLISHED_KEYS = ("system", "metric", "value", "unit", "hardware", "n", "dtype", "place")
 
+Entry = dict[str, Any]
+"""A claim as it was judged: its entry in verdicts.json."""
 
-@dataclass(frozen=True)
-class Judgement:
-    """A claim's verdict, explained, with the values that it rests on.
 
-    `toolkit` built the kernels that it was judged on; None where nothing was measured, or no toolkit was needed.
-    `expected` is the published figure carried over to this GPU by rates, in the measured unit; None where it is not.
-    `regime` is the one it was judged in; `beside` holds its value in the others that have rows.
+def _entry(
+    claim: Claim,
+    verdict: str,
+    explanation: str,
+    exhibits: Sequence[Mapping[str, Any]] = (),
+    toolkit: str | None = None,
+    *,
+    expected: float | None = None,
+    regime: str = IN_TURN,
+    beside: Mapping[str, Value] | None = None,
+) -> Entry:
+    """A claim's verdict, explained, with the values that it rests on. Its command measures what is missing.
+
+    Args:
+        exhibits: the values, as `gemmrepro.judge.metrics.base.exhibit` makes them.
+        toolkit: which built the kernels that it was judged on; None where nothing was measured, or none was needed.
+        expected: the published figure carried over to this GPU by rates, in the measured unit; None where it is not.
+        regime: the one it was judged in; `beside` holds its value in the others that have rows.
     """
-
-    claim: Claim
-    verdict: str
-    explanation: str
-    exhibits: tuple[Exhibit, ...] = ()
-    toolkit: str | None = None
-    expected: float | None = None
-    regime: str = IN_TURN
-    beside: Mapping[str, Value] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """The claim's entry in verdicts.json. Its command measures what is missing and judges again."""
-        claim = self.claim
-        return {
-            **{name: getattr(claim, name) for name in _CLAIM_KEYS},
-            "way": way_of(claim),
-            "kernels": list(claim.kernels),
-            "published": [{key: row[key] for key in _PUBLISHED_KEYS} for row in claim.published],
-            "transfer": {key: claim.transfer[key] for key in ("kind", "why")},
-            "expected": self.expected,
-            "judged_on": self.toolkit,
-            "regime": {
-                "article": claim.regime,
-                "judged": self.regime,
-                "beside": {regime: value.as_json() for regime, value in self.beside.items()},
-            },
-            "verdict": self.verdict,
-            "measured": [exhibit.as_json() for exhibit in self.exhibits],
-            "explanation": in_words(self.explanation),
-            "command": COMMAND,
-        }
+    others = {name: value.as_json() for name, value in (beside or {}).items()}
+    return {
+        **{name: getattr(claim, name) for name in _CLAIM_KEYS},
+        "way": way_of(claim),
+        "kernels": list(claim.kernels),
+        "published": [{key: row[key] for key in _PUBLISHED_KEYS} for row in claim.published],
+        "transfer": {key: claim.transfer[key] for key in ("kind", "why")},
+        "expected": expected,
+        "judged_on": toolkit,
+        "regime": {"article": claim.regime, "judged": regime, "beside": others},
+        "verdict": verdict,
+        "measured": list(exhibits),
+        "explanation": in_words(explanation),
+        "command": COMMAND,
+    }
 
 
-@dataclass(frozen=True)
-class Judgements:
-    """All claims' verdicts, and the measurements that they rest on."""
-
-    entries: tuple[Judgement, ...]
-    measured: tuple[Measurements, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The content of verdicts.json."""
-        sources = {family.source for family in self.measured} - {"none"}
-        gpus = {family.gpu for family in self.measured if family.gpu}
-        return {
-            "schema": SCHEMA,
-            "claims": [entry.as_json() for entry in self.entries],
-            "gpu": ", ".join(sorted(gpus)) or None,
-            "source": "none" if not sources else sources.pop() if len(sources) == 1 else "mixed",
-            "counts": {register: self._counts(register) for register in REGISTERS},
-        }
-
-    def _counts(self, register: str) -> dict[str, int]:
-        """How many claims of a register have each verdict."""
-        verdicts = [entry.verdict for entry in self.entries if entry.claim.register == register]
-        return {kind: verdicts.count(kind) for kind in VERDICTS}
-
-
-def judge(claim: Claim, evidence: Evidence) -> Judgement:
+def judge(claim: Claim, evidence: Evidence) -> Entry:
     """The verdict on one claim."""
     if claim.covered_by:
         return _judge_covered(claim, evidence)
@@ -130,10 +103,13 @@ def judge(claim: Claim, evidence: Evidence) -> Judgement:
         verdict = Verdict(NOT_COMPARABLE, foreign)
     if verdict.kind == REPRODUCED and claim.register == BUILD:
         verdict = Verdict(BUILD_FACT, verdict.reason)
-    explanation = metric.explain(claim, readings, verdict, evidence) + _regime_note(regime, beside)
-    exhibits = tuple(metric.exhibits(claim, readings, evidence))
+    explanation = metric.explain(claim, readings, verdict, evidence)
+    if beside:
+        others = ", ".join(f"{_IN_WORDS[name]} {value.text()}" for name, value in beside.items())
+        explanation += f" Judged {_IN_WORDS[regime]}; {others}."
     figure = expected(claim, readings) if readings.carried is not None and claim.tolerance is not None else None
-    return Judgement(claim, verdict.kind, explanation, exhibits, readings.judged.toolkit, figure, regime, beside)
+    exhibits, toolkit = metric.exhibits(claim, readings, evidence), readings.judged.toolkit
+    return _entry(claim, verdict.kind, explanation, exhibits, toolkit, expected=figure, regime=regime, beside=beside)
 
 
 def _in_regimes(claim: Claim, evidence: Evidence) -> tuple[str, Evidence, dict[str, Value]]:
@@ -152,36 +128,28 @@ def _in_regimes(claim: Claim, evidence: Evidence) -> tuple[str, Evidence, dict[s
     return judged, evidence.within(judged), {regime: value for regime, value in values.items() if regime != judged}
 
 
-def _regime_note(regime: str, beside: Mapping[str, Value]) -> str:
-    """A sentence on the regimes; '' where there are only rows in turn."""
-    if not beside:
-        return ""
-    others = ", ".join(f"{_IN_WORDS[name]} {value.text()}" for name, value in beside.items())
-    return f" Judged {_IN_WORDS[regime]}; {others}."
-
-
-def _judge_covered(claim: Claim, evidence: Evidence) -> Judgement:
+def _judge_covered(claim: Claim, evidence: Evidence) -> Entry:
     """The entry of a claim that another one judges in other units, with the values that were measured for it."""
     explanation = "Another statement judges this in other units, so it is not counted again."
     metric = METRICS[claim.metric]
     try:
         readings = metric.read(claim, evidence)
     except NotMeasured:
-        return Judgement(claim, COVERED, explanation)
-    exhibits = tuple(metric.exhibits(claim, readings, evidence))
-    shown = [exhibit.value.text() for exhibit in exhibits if exhibit.judged]
+        return _entry(claim, COVERED, explanation)
+    exhibits = metric.exhibits(claim, readings, evidence)
+    shown = [value for value in readings.judged.values for each in exhibits if value.as_json().items() <= each.items()]
     if len(shown) == 1:
-        explanation += f" Measured: {shown[0]}."
-    return Judgement(claim, COVERED, explanation, exhibits, readings.judged.toolkit)
+        explanation += f" Measured: {shown[0].text()}."
+    return _entry(claim, COVERED, explanation, exhibits, readings.judged.toolkit)
 
 
-def _judge_unmeasured(claim: Claim, evidence: Evidence, reason: NotMeasured) -> Judgement:
+def _judge_unmeasured(claim: Claim, evidence: Evidence, reason: NotMeasured) -> Entry:
     """The verdict on a claim without a reading of the toolkit that counts."""
-    exhibits = tuple(not_judged(reason.others)) if isinstance(reason, OtherToolkitsOnly) else ()
+    exhibits = not_judged(reason.others) if isinstance(reason, OtherToolkitsOnly) else []
     untestable = METRICS[claim.metric].untestable(claim, None, evidence.measured.gpu)
     if untestable:
-        return Judgement(claim, NOT_TESTABLE, untestable, exhibits)
-    return Judgement(claim, NOT_MEASURED, f"{sentence(str(reason))}.", exhibits)
+        return _entry(claim, NOT_TESTABLE, untestable, exhibits)
+    return _entry(claim, NOT_MEASURED, f"{sentence(str(reason))}.", exhibits)
 
 
 def judge_all(
@@ -192,8 +160,8 @@ def judge_all(
     load_claims: Callable[[tuple[str, ...] | None], list[Claim]] = claims.load,
     experiments_dir: Path | None = None,
     regimes_dir: Path | None = None,
-) -> Judgements:
-    """Every claim's verdict, and the measurements behind them. Raises UserError for a corrupt input file."""
+) -> dict[str, Any]:
+    """The content of verdicts.json: every claim's verdict. Raises UserError for a corrupt input file."""
     all_claims = load_claims(families)
     ceilings = load(measure_dir, CEILING_FAMILY)
     evidence: dict[str, Evidence] = {}
@@ -210,8 +178,18 @@ def judge_all(
         lacking = {name: needed for name, needed in needs.items() if needed}
         found = (measured[family], gates, Path(build_dir), results, ceilings, regimes, lacking)
         evidence[family] = Evidence(*found)
-    entries = tuple(judge(claim, joined([evidence[family] for family in rested_on(claim)])) for claim in all_claims)
-    return Judgements(entries, tuple(of_family.measured for of_family in evidence.values()))
+    entries = [judge(claim, joined([evidence[family] for family in rested_on(claim)])) for claim in all_claims]
+    sources = {family.source for family in measured.values()} - {"none"}
+    verdicts = {
+        register: [entry["verdict"] for entry in entries if entry["register"] == register] for register in REGISTERS
+    }
+    return {
+        "schema": SCHEMA,
+        "claims": entries,
+        "gpu": ", ".join(sorted({family.gpu for family in measured.values() if family.gpu})) or None,
+        "source": "none" if not sources else sources.pop() if len(sources) == 1 else "mixed",
+        "counts": {register: {kind: of.count(kind) for kind in VERDICTS} for register, of in verdicts.items()},
+    }
 
 
 def rested_on(claim: Claim) -> list[str]:

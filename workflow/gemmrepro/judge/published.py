@@ -12,12 +12,33 @@ import pandas as pd
 
 from gemmrepro import experiments, registry
 from gemmrepro.core import schemas
+from gemmrepro.core.dtypes import DTYPES
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.baselines import BASELINES
-from gemmrepro.measure.columns import number
+from gemmrepro.measure.columns import Column, Table, number
 from gemmrepro.registry import articles
 
-PUBLISHED_COLUMNS = "table system dtype n d metric value unit hardware place note".split()
+_ANY = Column("", optional=True, pattern=".")
+COLUMNS: Table = {
+    "table": _ANY,
+    "system": Column("the article's name for what was measured", pattern="."),
+    "dtype": Column("type of the operands", optional=True, among=tuple(DTYPES)),
+    "n": Column("size", "integer", optional=True, least=1),
+    "d": Column("slices or moduli", "integer", optional=True),
+    "metric": Column("what was measured", pattern="^[a-z_]+$"),
+    "value": Column("as printed", "number", least=0),
+    **{"unit": _ANY, "hardware": _ANY},
+    "place": Column("where it is printed", pattern="."),
+    "note": _ANY,
+}
+"""The columns of numbers.csv."""
+_TELL_APART = ("table", "system", "dtype", "n", "d", "metric", "hardware", "unit")
+_UNITS = {
+    "throughput": ("TFLOP/s", "GFLOP/s"),
+    **dict.fromkeys(("time", "total_time", "kernel_time", "split_time"), ("s", "ms", "us")),
+    **dict.fromkeys(("speedup", "ratio_to_cublas", "ratio_to_peak"), ("ratio",)),
+}
+"""Units of metrics from which claims are derived."""
 NEED_NO_CLAIM = {
     "parameter": "what an article sets, not measures",
     "lines": "claims on the lengths of sources compare the project's own files",
@@ -83,7 +104,7 @@ def libraries() -> set[str]:
 def as_csv() -> str:
     """All numbers as one table, as their files print them, with the article's name in a column of its own."""
     paths = [path for name in articles.article_names() if (path := articles.folder(name) / articles.NUMBERS).is_file()]
-    tables = [pd.read_csv(path, dtype=str, keep_default_na=False)[PUBLISHED_COLUMNS] for path in paths]
+    tables = [pd.read_csv(path, dtype=str, keep_default_na=False)[[*COLUMNS]] for path in paths]
     return pd.concat(tables, keys=[path.parent.name for path in paths], names=["article", ""]).droplevel(1).to_csv()
 
 
@@ -91,22 +112,30 @@ def as_csv() -> str:
 def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
     """The file is read once: a family's figures look up some hundred of its rows."""
     known = articles.article(path.parent.name).hardware
-    with path.open(newline="") as file:
-        reader = csv.DictReader(file)
-        rows: list[dict[str, Any]] = list(reader)
-    if strange := sorted(set(reader.fieldnames or ()) - set(PUBLISHED_COLUMNS)):
-        raise UserError(f"{path}, line 1: nothing reads the column '{strange[0]}'; remove it.")
-    for line, row in enumerate(rows, start=2):
-        absent = [column for column in PUBLISHED_COLUMNS if row.get(column) is None]
-        if absent:
-            raise UserError(f"{path}, line {line}: no value for column {', '.join(absent)}.")
-        for name, kind in (("value", "number"), ("n", "integer"), ("d", "integer")):
-            cell = row[name]
-            row[name] = number(cell, kind)
-            if row[name] is None and (cell or name == "value"):
-                raise UserError(f"{path}, line {line}: {name} is '{cell}', which is no {kind}.")
+    try:
+        header, *lines = csv.reader(path.read_text(encoding="utf-8").splitlines(), strict=True)
+    except (csv.Error, UnicodeDecodeError, ValueError) as error:
+        raise UserError(f"{path} is not a CSV in UTF-8 with a header ({error}); correct it.") from None
+    if header != [*COLUMNS]:
+        raise UserError(f"{path}, line 1: the columns are {','.join(COLUMNS)}; write these, in this order.")
+    rows: list[dict[str, Any]] = []
+    told: dict[tuple[str, ...], int] = {}
+    for line, cells in enumerate(lines, start=2):
+        place = f"{path}, line {line}"
+        if len(cells) != len(header):
+            raise UserError(f"{place}: {len(cells)} cells, not {len(header)}; put text with a comma into quotes.")
+        for (name, column), cell in zip(COLUMNS.items(), cells, strict=True):
+            if wrong := column.complaint(cell):
+                raise UserError(f"{place}: {name}: {wrong}; correct it.")
+        row = dict(zip(header, cells, strict=True))
+        if (units := _UNITS.get(row["metric"])) and row["unit"] not in units:
+            raise UserError(f"{place}: {row['metric']} in '{row['unit']}'; convert it to {' or '.join(units)}.")
         if row["hardware"] and row["hardware"] not in known:
-            raise UserError(
-                f"{path}, line {line}: {articles.ARTICLE} has no hardware '{row['hardware']}'; name its chip."
-            )
+            raise UserError(f"{place}: {articles.ARTICLE} has no hardware '{row['hardware']}'; name its chip.")
+        first = told.setdefault(tuple(row[name] for name in _TELL_APART), line)
+        if first < line:
+            raise UserError(f"{place}: tells of the same as line {first}; remove one, or give it another table.")
+        rows.append(
+            row | {name: number(row[name], column.kind) for name, column in COLUMNS.items() if column.kind != "text"}
+        )
     return tuple(rows)

@@ -20,8 +20,8 @@ def main(options: Namespace) -> int:
     families = tuple(options.families.split(",")) if options.families else None
     folders = (options.measure, options.gates, options.build)
     judged = judge_all(*folders, families, experiments_dir=options.experiments, regimes_dir=options.regimes)
-    write_json(options.out, judged.as_json())
-    width = max((len(entry.claim.id) for entry in judged.entries), default=0)
-    for entry in judged.entries:
-        print(f"{entry.claim.id:<{width}}  {entry.verdict}")
+    write_json(options.out, judged)
+    width = max((len(entry["id"]) for entry in judged["claims"]), default=0)
+    for entry in judged["claims"]:
+        print(f"{entry['id']:<{width}}  {entry['verdict']}")
     return 0

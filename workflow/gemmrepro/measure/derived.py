@@ -21,7 +21,7 @@ Rounds = Sequence[Any]
 
 
 def time_cells(times: Rounds) -> dict[str, Any]:
-    """The cells of `Row` on the time itself: median and interval in µs, numbers of samples and of rounds."""
+    """The cells of `ROW` on the time itself: median and interval in µs, numbers of samples and of rounds."""
     tick = stats.resolution(np.concatenate(times))
     level = stats.rounds_interval(times, tick=tick, repeatability=stats.REPEATABILITY)
     return {
@@ -34,7 +34,7 @@ def time_cells(times: Rounds) -> dict[str, Any]:
 
 
 def ratio_cells(times: Rounds, baseline: Rounds) -> dict[str, Any]:
-    """The cells of `Row` on the comparison with the baseline, whose samples are paired with `times`.
+    """The cells of `ROW` on the comparison with the baseline, whose samples are paired with `times`.
 
     The interval of the ratio is widened by the clock's resolution on both sides, each side's own.
     """
@@ -56,7 +56,7 @@ NOT_COMPARED: dict[str, Any] = dict.fromkeys(("baseline_median_us", "ratio", "ra
 
 
 def rate_cells(median_us: float, flops: float | None, moved: float | None) -> dict[str, Any]:
-    """The cells of `Row` on rates: TFLOP/s of `flops`, GB/s of `moved` bytes per launch; None where there are none."""
+    """The cells of `ROW` on rates: TFLOP/s of `flops`, GB/s of `moved` bytes per launch; None where there are none."""
     return {
         "tflops": flops / median_us * 1e-6 if flops else None,
         "gbps": moved / median_us * 1e-3 if moved else None,
@@ -101,7 +101,7 @@ def joules(blocks: Sequence[Taken]) -> float | None:
 
 
 def regime_cells(regime: str, blocks: Sequence[Taken], baseline: Sequence[Taken] | None) -> dict[str, Any]:
-    """The cells of `RegimeRow` that follow from a subject's blocks.
+    """The cells of `REGIME_ROW` that follow from a subject's blocks.
 
     Medians of a pass are compared: within a block nothing of the other side was measured. A burst is over before the
     energy counter advances, so it has no joules.

@@ -21,7 +21,6 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -147,23 +146,13 @@ def difference(runs: Mapping[str, Run], sync: Callable[[], None], output: Any, w
     return ""
 
 
-@dataclass(frozen=True)
-class Speed:
-    """Time of the binary over time of the code compiled just in time, at M = N = K = `n`, with its 95% interval."""
-
-    n: int
-    ratio: float
-    low: float
-    high: float
-
-
-def relative_speed(timer: timing.Timer, runs: Mapping[str, Run], n: int) -> Speed:
-    """How fast the code compiled just in time is; both run alternately, with a warm cache."""
+def relative_speed(timer: timing.Timer, runs: Mapping[str, Run], n: int) -> dict[str, float]:
+    """Time of the binary over that of the code compiled just in time, with its interval; warm, in turn; `n` is kept."""
     ahead, just = runs[AHEAD_OF_TIME], runs[JUST_IN_TIME]
     estimates = (timer.estimate(ahead, timer.once(ahead)), timer.estimate(just, timer.once(just)))
     burst = timer.burst([ahead], [just], "warm", PLAN, estimates, False)
     ratio = stats.ratio_interval([burst.times], [burst.baseline])
-    return Speed(n, ratio.value, ratio.low, ratio.high)
+    return {"n": n, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
 
 
 class TwoCompilations:
@@ -216,31 +205,22 @@ TOOLKIT = "cuda13"
 SEED = 7
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """The result of the check of one kernel.
+Verdict = dict[str, Any]
+"""The check of one kernel: its `status` (passed, failed or skipped), the `reason` if it did not pass, else whether both
+compilations made the `same_code`, and the `speed` if it was timed."""
 
-    Attributes:
-        status: "passed", "failed" or "skipped".
-        reason: why it did not pass; empty if it did.
-        same_code: whether both compilations made the same machine code; None unless it passed.
-        speed: set if it was timed.
-    """
 
-    status: str
-    reason: str = ""
-    same_code: bool | None = None
-    speed: Speed | None = None
+def verdict(status: str, reason: str = "", **found: Any) -> Verdict:
+    """A verdict with what was found."""
+    return {"status": status, "reason": reason, **found}
 
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
-    def __str__(self) -> str:
-        text = self.reason or ("the same machine code" if self.same_code else "different machine code")
-        if self.speed:
-            ratio = f"{self.speed.ratio:.3f} [{self.speed.low:.3f}, {self.speed.high:.3f}]"
-            text += f", {ratio} times as fast at {self.speed.n}"
-        return f"{self.status:8} {text}"
+def told(verdict: Verdict) -> str:
+    """A verdict on one line."""
+    text = verdict["reason"] or ("the same machine code" if verdict.get("same_code") else "different machine code")
+    if speed := verdict.get("speed"):
+        text += ", {ratio:.3f} [{low:.3f}, {high:.3f}] times as fast at {n}".format(**speed)
+    return f"{verdict['status']:8} {text}"
 
 
 def require_compiler() -> None:
@@ -255,26 +235,26 @@ def require_compiler() -> None:
 def check(session: device.Session, kernel: Kernel, build: Path, size: int) -> Verdict:
     """Compare both compilations of `kernel` on this GPU; time a matrix product at M = N = K = `size` unless it is 0."""
     if kernel.run.program is not None:
-        return Verdict("skipped", "the host chooses between its launches as it goes")
+        return verdict("skipped", "the host chooses between its launches as it goes")
     if any(isinstance(step, LibraryStep) for shape in shapes_for(kernel) for step in kernel.steps_at(shape)):
-        return Verdict("skipped", "a library does some of its steps")
+        return verdict("skipped", "a library does some of its steps")
     archs = list(read_build(kernel, build, TOOLKIT).archs)
     if pick_arch(archs, session.gpu.compute_capability) is None:
-        return Verdict("skipped", f"the binary has no code for {session.gpu.arch}")
+        return verdict("skipped", f"the binary has no code for {session.gpu.arch}")
     both = TwoCompilations(session, kernel, build, TOOLKIT)
     codes: dict[str, bytes] = {}
     for shape in shapes_for(kernel):
         operands = _operands(kernel, shape)
         workspace = both.loaded.workspace(shape)
         if reason := difference(both.bind(operands), session.sync, operands.output, workspace):
-            return Verdict("failed", f"at {shape} {reason}")
+            return verdict("failed", f"at {shape} {reason}")
         codes |= both.codes(operands)
     binary = (build / TOOLKIT / f"{kernel.id}.fatbin").read_bytes()
-    speed = None
+    found: Verdict = {"same_code": all(code in binary for code in codes.values())}
     if size and kernel.problem.operation.matrix_product:
         runs = both.bind(_operands(kernel, Shape.cube(size)))
-        speed = relative_speed(timing.Timer(session), runs, size)
-    return Verdict("passed", same_code=all(code in binary for code in codes.values()), speed=speed)
+        found["speed"] = relative_speed(timing.Timer(session), runs, size)
+    return verdict("passed", **found)
 
 
 Check = Callable[[device.Session, Kernel, Path, int], Verdict]
@@ -290,7 +270,7 @@ def check_all(kernels: Sequence[Kernel], build: Path, size: int = 0, check: Chec
         require_compiler()
         session = device.open_gpu()
     except UserError as error:
-        return {kernel.id: Verdict("skipped", str(error)) for kernel in kernels}
+        return {kernel.id: verdict("skipped", str(error)) for kernel in kernels}
     for name in cutile.TOOLKIT_VARIABLES:
         os.environ.pop(name, None)
     verdicts = {}
@@ -301,7 +281,7 @@ def check_all(kernels: Sequence[Kernel], build: Path, size: int = 0, check: Chec
             except UserError:
                 raise
             except Exception as error:  # whatever the compiler or the driver reports
-                verdicts[kernel.id] = Verdict("failed", f"{type(error).__name__}: {error}"[:500])
+                verdicts[kernel.id] = verdict("failed", f"{type(error).__name__}: {error}"[:500])
     return verdicts
 
 
@@ -319,7 +299,7 @@ def main(arguments: Namespace) -> int:
     out = arguments.out.resolve()
     os.chdir(ROOT)  # sources are named relative to it, in machine code too
     verdicts = check_all(kernels, build, arguments.size)
-    write_json(out, {name: verdict.to_json() for name, verdict in verdicts.items()})
-    for name, verdict in verdicts.items():
-        print(f"{name:32} {verdict}", file=sys.stderr)
-    return int(any(verdict.status == "failed" for verdict in verdicts.values()))
+    write_json(out, verdicts)
+    for name, found in verdicts.items():
+        print(f"{name:32} {told(found)}", file=sys.stderr)
+    return int(any(found["status"] == "failed" for found in verdicts.values()))

@@ -233,15 +233,22 @@ class Passes:
     """The passes of a family over its sets."""
 
     def __init__(
-        self, sweep: Sweep, settings: RegimeSettings, members: Sequence[Set], device: Device, say: Say
+        self,
+        sweep: Sweep,
+        settings: RegimeSettings,
+        members: Sequence[Set],
+        device: Device,
+        say: Say,
+        rounds: Rounds | None = None,
     ) -> None:
         """
         Args:
             sweep: prepared with the family's points; its journal also holds the passes.
+            rounds: what binds and judges their subjects; by default as a sweep does.
         """
         self.settings, self.members = settings, tuple(members)
         self._sweep, self._device, self._say = sweep, device, say
-        self._rounds = Rounds(sweep, say)
+        self._rounds = rounds or Rounds(sweep, say)
         self._timer: timing.Timer | None = None
 
     @property

@@ -139,14 +139,6 @@ class Records:
 
 
 @dataclass(frozen=True)
-class Binaries:
-    """A family's binaries that may be timed, by kernel and toolkit, and why the others may not."""
-
-    loaded: Mapping[tuple[str, str], Loaded]
-    refused: Mapping[tuple[str, str], str]
-
-
-@dataclass(frozen=True)
 class Sweep:
     """A sweep that is ready to start or to resume.
 
@@ -204,8 +196,8 @@ def timed_kernels(family: str, chosen: str | None = None) -> dict[str, Kernel]:
 
 def load_binaries(
     session: Session, kernels: Mapping[str, Kernel], toolkits: tuple[str, ...], build: Path, gates: Path
-) -> Binaries:
-    """Load the binaries of `kernels` that may be timed.
+) -> tuple[dict[tuple[str, str], Loaded], dict[tuple[str, str], str]]:
+    """The binaries of `kernels` that may be timed, by kernel and toolkit, and why the others may not.
 
     Raises:
         UserError: a build record or a gate's verdict is missing or corrupt.
@@ -218,7 +210,7 @@ def load_binaries(
                 loaded[kernel.id, toolkit] = load_timeable(session, kernel, toolkit, build, gates)
             except NotTimeable as reason:
                 refused[kernel.id, toolkit] = str(reason)
-    return Binaries(loaded, refused)
+    return loaded, refused
 
 
 def prepare(
@@ -230,24 +222,26 @@ def prepare(
     journal: Path,
     say: Callable[[str], None],
     free: int | None = None,
+    given: Mapping[tuple[str, str], Loaded] | None = None,
 ) -> Sweep:
     """Load, plan and open the journal; trials of a baseline's algorithms may take no longer than a round.
 
     Args:
         kernels: those to time, by id, all of one family.
         free: free memory in bytes as the parent process found it, which has also reported what is left out.
+        given: what is loaded already, and not to be looked for in `build` and `gates`.
 
     Raises:
         UserError: a build record or a gate's verdict is missing or corrupt.
     """
-    binaries = load_binaries(session, kernels, settings.toolkits, build, gates)
+    loaded, refused = (dict(given), {}) if given else load_binaries(session, kernels, settings.toolkits, build, gates)
     room = Room(session.gpu, session.free_bytes() if free is None else free)
     points, skipped = plan_points(
         list(kernels.values()),
         settings.sizes,
         settings.toolkits,
         settings.caches,
-        lambda kernel, toolkit: binaries.refused.get((kernel.id, toolkit)),
+        lambda kernel, toolkit: refused.get((kernel.id, toolkit)),
         settings.is_timed_at,
         room.beyond,
     )
@@ -259,21 +253,20 @@ def prepare(
     machine = session.gpu.machine
 
     def build_key(point: Point) -> str:
-        return versions[point.kernel] if point.toolkit == LIBRARY else binaries.loaded[point.subject[:2]].build_key
+        return versions[point.kernel] if point.toolkit == LIBRARY else loaded[point.subject[:2]].build_key
 
     def run_key(point: Point) -> str | None:
         library = point.toolkit == LIBRARY
         return None if library else keys.run_key(kernels[point.kernel], build_key(point), point.shape)
 
-    # A round of a point and its baseline takes this long.
-    session.trials.limit(2 * settings.seconds_per_round)
+    session.trials.limit(2 * settings.seconds_per_round)  # a round of a point and its baseline takes this long
     return Sweep(
         session=session,
         family=next(iter(kernels.values())).family,
         settings=settings,
         build=Path(build),
         kernels=kernels,
-        loaded=binaries.loaded,
+        loaded=loaded,
         points=tuple(points),
         skipped=tuple(skipped),
         versions=versions,

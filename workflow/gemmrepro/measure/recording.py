@@ -22,7 +22,7 @@ from gemmrepro.core.files import csv_text, parquet, read_json, write_atomic, wri
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
-from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Row, first_wrong, schema, typed
+from gemmrepro.measure.columns import COUNTER_COLUMNS, ROW, SAMPLE_COLUMNS, SUMMARY_COLUMNS, Table
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 from gemmrepro.registry.keys import run_key
@@ -235,11 +235,13 @@ def stale(rows: Iterable[Mapping[str, str]]) -> int:
     return sum(row["status"] == "stale" for row in rows)
 
 
-def check_cells(table: type, rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """Raises UserError for the first row with an invalid cell, naming its line and column."""
-    index = first_wrong(table, rows)
-    if index is not None:
-        schemas.check(typed(table, rows[index]), schema(table), f"line {index + 2} of the recording {path}")
+def check_cells(table: Table, rows: Sequence[Mapping[str, str]], path: Path) -> None:
+    """Raises UserError for an invalid cell, naming its line and column. Each distinct cell is checked once."""
+    for name, column in table.items():
+        cells = [row[name] for row in rows]
+        for cell in dict.fromkeys(cells):
+            if why := column.complaint(cell):
+                raise refused(path, f"line {cells.index(cell) + 2}", f"{name}: {why}")
 
 
 def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
@@ -248,7 +250,7 @@ def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
     Raises:
         UserError: names the line and what is wrong with it.
     """
-    check_cells(Row, rows, path)
+    check_cells(ROW, rows, path)
     seen: set[tuple[str, ...]] = set()
     for number, row in enumerate(rows, 2):
         point = tuple(row[column] for column in POINT)

@@ -31,9 +31,6 @@ from gemmrepro.measure.columns import (
     REGIME_SAMPLE_COLUMNS,
     SAMPLE_COLUMNS,
     SUMMARY_COLUMNS,
-    CounterRow,
-    RegimeRow,
-    Row,
 )
 from gemmrepro.measure.passes import Passes, Set
 from gemmrepro.measure.plan import Point, Skipped
@@ -79,7 +76,7 @@ def gather(sweep: Sweep) -> list[Measured]:
 
 
 def subject_cells(sweep: Sweep, point: Point, median_us: float) -> dict[str, Any]:
-    """The cells of `Row` that follow from a point's subject, and its rates; whatever the cache state or the regime."""
+    """The cells of `ROW` that follow from a point's subject, and its rates; whatever the cache state or the regime."""
     kernel = sweep.kernels.get(point.kernel)
     check = sweep.records.check(point) or Check(passed=True)
     return {
@@ -87,9 +84,7 @@ def subject_cells(sweep: Sweep, point: Point, median_us: float) -> dict[str, Any
         "family": sweep.family,
         "rung": kernel.rung if kernel else baselines.baseline(point.kernel).rung,
         "dtype": point.problem.dtype_in,
-        "m": point.shape.m,
-        "n": point.shape.n,
-        "k": point.shape.k,
+        **asdict(point.shape),
         "d": kernel.compute.d if kernel else None,
         "toolkit": point.toolkit,
         "arch": sweep.loaded[kernel.id, point.toolkit].arch if kernel else sweep.session.gpu.arch,
@@ -97,22 +92,23 @@ def subject_cells(sweep: Sweep, point: Point, median_us: float) -> dict[str, Any
         "err_fro": check.err_fro,
         "build_key": sweep.records.build_key(point),
         "run_key": sweep.records.run_key(point),
+        "status": "current",
         **derived.rate_cells(median_us, *operands.work(kernel or compared_with(sweep, point), point.shape)),
     }
 
 
-def summary_row(sweep: Sweep, measured: Measured) -> Row:
-    """The summary row of a point."""
+def summary_row(sweep: Sweep, measured: Measured) -> dict[str, Any]:
+    """The summary row of a point, with the columns of `ROW`."""
     point = measured.point
     cells = derived.time_cells(measured.times)
-    return Row(
+    return {
         **subject_cells(sweep, point, cells["median_us"]),
-        cache=point.cache,
-        baseline=point.baseline or None,
+        "cache": point.cache,
+        "baseline": point.baseline or None,
         **cells,
         **timing.summarize_sensors([reading for single in measured.rounds.values() for reading in single.sensors]),
         **(derived.ratio_cells(measured.times, measured.baseline) if point.baseline else {}),
-    )
+    }
 
 
 def compared_with(sweep: Sweep, point: Point) -> Kernel:
@@ -122,34 +118,25 @@ def compared_with(sweep: Sweep, point: Point) -> Kernel:
 
 
 def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
-    """Every sample, with the columns of `Sample`."""
+    """Every sample, with the columns of `SAMPLE`."""
     frames = []
     for result in results:
         point, kernel = result.point, sweep.kernels.get(result.point.kernel)
-        d = pd.NA if kernel is None or kernel.compute.d is None else kernel.compute.d
+        cells = {
+            "kernel": point.kernel,
+            "toolkit": point.toolkit,
+            "dtype": point.problem.dtype_in,
+            **asdict(point.shape),
+            "d": kernel.compute.d if kernel else None,
+            "cache": point.cache,
+            "build_key": sweep.records.build_key(point),
+        }
         for number, measured in result.rounds.items():
-            frames.append(
-                pd.DataFrame(
-                    {
-                        "kernel": point.kernel,
-                        "toolkit": point.toolkit,
-                        "dtype": point.problem.dtype_in,
-                        "m": point.shape.m,
-                        "n": point.shape.n,
-                        "k": point.shape.k,
-                        "d": pd.array([d] * len(measured.times), dtype="Int64"),
-                        "cache": point.cache,
-                        "round": number,
-                        "index": range(len(measured.times)),
-                        "time_us": measured.times,
-                        "baseline_us": measured.baseline or math.nan,
-                        "build_key": sweep.records.build_key(point),
-                    }
-                )
-            )
+            times = {"time_us": measured.times, "baseline_us": measured.baseline or math.nan}
+            frames.append(pd.DataFrame({**cells, "round": number, "index": range(len(measured.times)), **times}))
     if not frames:
         return pd.DataFrame(columns=SAMPLE_COLUMNS)
-    return pd.concat(frames, ignore_index=True)[SAMPLE_COLUMNS]
+    return pd.concat([each.astype({"d": "Int64"}) for each in frames], ignore_index=True)[SAMPLE_COLUMNS]
 
 
 def wrong(sweep: Sweep) -> list[Skipped]:
@@ -238,7 +225,7 @@ def write(sweep: Sweep, out: Path, profile: bool = True) -> None:
         profile: whether to look up the names of the baselines' GPU kernels, which takes some seconds once.
     """
     results = gather(sweep)
-    rows = [asdict(summary_row(sweep, result)) for result in results]
+    rows = [summary_row(sweep, result) for result in results]
     write_atomic(out / SUMMARY, csv_text(rows, SUMMARY_COLUMNS))
     write_atomic(out / SAMPLES, parquet(samples_frame(sweep, results)))
     write_json(out / RUN, manifest(sweep, results, profile))
@@ -264,14 +251,14 @@ def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
     identity = {**records.machine, "keys": keys, "targets": [[*target[:2], str(target[2])] for target in targets]}
     document = records.journal.get("counters", identity)
     if document is not None:
-        rows = [CounterRow(**row) for row in document["rows"]]
+        rows = document["rows"]
     else:
         rows, reason = collect(sweep.session, targets, sweep.build)
         if reason:
             say(f"no hardware counters: {reason}")
         else:
-            records.journal.put("counters", identity, {"rows": [asdict(row) for row in rows]})
-    write_atomic(out / COUNTERS, csv_text(map(asdict, rows), COUNTER_COLUMNS))
+            records.journal.put("counters", identity, {"rows": rows})
+    write_atomic(out / COUNTERS, csv_text(rows, COUNTER_COLUMNS))
 
 
 # The regimes
@@ -279,8 +266,12 @@ def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
 LEFT_OUT = "the time limit ended before all its passes"
 
 
-def write_regimes(sweep: Sweep, passes: Passes, out: Path) -> int:
-    """Write the files of the regimes into `out`, all from the journal; returns the number of rows."""
+Tables = tuple[list[dict[str, Any]], pd.DataFrame, pd.DataFrame, list[Skipped]]
+"""Rows of the regimes, the samples and the readings behind them, and what has none."""
+
+
+def regime_tables(sweep: Sweep, passes: Passes) -> Tables:
+    """What was measured in the regimes, all from the journal."""
     samples, readings, blocks = [], [], Counter[tuple[Set, str]]()
     skipped = [*sweep.skipped, *wrong(sweep)]
     for pair in passes.wanted:
@@ -294,22 +285,29 @@ def write_regimes(sweep: Sweep, passes: Passes, out: Path) -> int:
                 continue  # what was judged wrong, before or after it was timed, has no rows
             cells = {**_cells(pair.regime, point), "block": blocks[pair.members, pair.regime]}
             blocks[pair.members, pair.regime] += 1
-            samples += _chunks(cells, visit.block, sweep.records.build_key(point))
-            readings += _readings(cells, visit.block)
+            rows_of_block = _taken(cells, visit.block, sweep.records.build_key(point))
+            samples += rows_of_block[0]
+            readings += rows_of_block[1]
     frames = pd.DataFrame(samples, columns=REGIME_SAMPLE_COLUMNS), pd.DataFrame(readings, columns=READING_COLUMNS)
     frames[1]["throttle"] = frames[1]["throttle"].astype("Int64")
     measured = by_point(*frames)
     rows = [
-        asdict(_regime_row(sweep, members, regime, point, measured))
+        _regime_row(sweep, members, regime, point, measured)
         for members, regime in blocks
         for point in members.subjects
         if _key(regime, point) in measured
     ]
+    return rows, *frames, skipped
+
+
+def write_regimes(sweep: Sweep, passes: Passes, out: Path) -> int:
+    """Write the files of the regimes into `out`; returns the number of rows."""
+    rows, samples, readings, skipped = regime_tables(sweep, passes)
     binaries = {
         point.subject[:2] for members in passes.members for point in members.subjects if point.toolkit != LIBRARY
     }
     run = circumstances(sweep, sorted(binaries), dict(passes.settings.document), skipped)
-    write_files(out, rows, *frames, {**run, "baseline_kernels": baseline_kernels(sweep)})
+    write_files(out, rows, samples, readings, {**run, "baseline_kernels": baseline_kernels(sweep)})
     return len(rows)
 
 
@@ -322,9 +320,7 @@ def _cells(regime: str, point: Point) -> dict[str, Any]:
         "dtype": problem.dtype_in,
         "dtype_out": problem.dtype_out,
         "layout": problem.layout,
-        "m": shape.m,
-        "n": shape.n,
-        "k": shape.k,
+        **asdict(shape),
         "regime": regime,
     }
 
@@ -333,58 +329,48 @@ def _key(regime: str, point: Point) -> RegimePoint:
     return tuple(map(str, _cells(regime, point).values()))
 
 
-def _chunks(cells: dict[str, Any], block: Block, build_key: str) -> list[dict[str, Any]]:
-    """Rows of samples.parquet."""
-    return [
-        {
-            **cells,
-            "ready": int(block.ready),
-            "index": index,
-            "launches": chunk.launches,
-            "time_us": chunk.time_us,
-            "build_key": build_key,
-        }
-        for index, chunk in enumerate(block.chunks)
-    ]
-
-
-def _readings(cells: dict[str, Any], block: Block) -> list[dict[str, Any]]:
-    """Rows of readings.parquet."""
+def _taken(cells: dict[str, Any], block: Block, build_key: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The rows of samples.parquet and of readings.parquet of a block."""
     first = block.readings[0]
 
     def rounded(value: float | None) -> float:
         return math.nan if value is None else round(float(value), 3)
 
-    return [
+    ready = {"ready": int(block.ready), "build_key": build_key}
+    samples = [
+        {**cells, **ready, "index": index, "launches": chunk.launches, "time_us": chunk.time_us}
+        for index, chunk in enumerate(block.chunks)
+    ]
+    readings = [
         {
             **cells,
             "index": index,
             "at_s": round(reading.at_s - first.at_s, 6),
-            "clock_mhz": rounded(reading.clock_mhz),
-            "power_w": rounded(reading.power_w),
-            "temp_c": rounded(reading.temp_c),
+            **{name: rounded(getattr(reading, name)) for name in ("clock_mhz", "power_w", "temp_c")},
             "throttle": reading.throttle,
             "energy_j": rounded(None if reading.energy_j is None else reading.energy_j - (first.energy_j or 0.0)),
         }
         for index, reading in enumerate(block.readings)
     ]
+    return samples, readings
 
 
 def _regime_row(
     sweep: Sweep, members: Set, regime: str, point: Point, measured: dict[RegimePoint, Subject]
-) -> RegimeRow:
+) -> dict[str, Any]:
     kernel, baseline = sweep.kernels.get(point.kernel), None
     if kernel is not None and kernel.timing.baseline:
         library = next(other for other in members.subjects if other.kernel == kernel.timing.baseline)
         compared = measured.get(_key(regime, library))
         baseline = compared.blocks if compared else None
     cells = derived.regime_cells(regime, measured[_key(regime, point)].blocks, baseline)
-    return RegimeRow(
-        **{**subject_cells(sweep, point, cells["median_us"]), **_cells(regime, point)},
-        cache="warm",
-        baseline=kernel.timing.baseline if kernel and baseline is not None else None,
+    return {
+        **subject_cells(sweep, point, cells["median_us"]),
+        **_cells(regime, point),
+        "cache": "warm",
+        "baseline": kernel.timing.baseline if kernel and baseline is not None else None,
         **cells,
-    )
+    }
 
 
 TIME = "gpu__time_duration.sum"
@@ -396,13 +382,13 @@ Target = tuple[str, str, Shape]
 """Kernel id, toolkit, shape."""
 
 
-def collect(session: Session, targets: Sequence[Target], build: Path) -> tuple[list[CounterRow], str]:
+def collect(session: Session, targets: Sequence[Target], build: Path) -> tuple[list[dict[str, Any]], str]:
     """Read METRICS of one run of each target.
 
     Returns:
         (rows of counters.csv, why some or all targets have none or '').
     """
-    rows: list[CounterRow] = []
+    rows: list[dict[str, Any]] = []
     if not targets:
         return rows, ""
     timer = Timer(session)
@@ -460,19 +446,18 @@ def launched(loaded: Loaded, shape: Shape) -> dict[str, Reading]:
     }
 
 
-def _rows(loaded: Loaded, shape: Shape, readings: Mapping[str, Reading]) -> list[CounterRow]:
+def _rows(loaded: Loaded, shape: Shape, readings: Mapping[str, Reading]) -> list[dict[str, Any]]:
     return [
-        CounterRow(
-            kernel=loaded.kernel.id,
-            toolkit=loaded.toolkit,
-            m=shape.m,
-            n=shape.n,
-            k=shape.k,
-            metric=metric,
-            value=int(reading.value) if float(reading.value).is_integer() else reading.value,
-            unit=reading.unit,
-            build_key=loaded.build_key,
-            run_key=run_key(loaded.kernel, loaded.build_key, shape),
-        )
+        {
+            "kernel": loaded.kernel.id,
+            "toolkit": loaded.toolkit,
+            **asdict(shape),
+            "metric": metric,
+            "value": int(reading.value) if float(reading.value).is_integer() else reading.value,
+            "unit": reading.unit,
+            "build_key": loaded.build_key,
+            "run_key": run_key(loaded.kernel, loaded.build_key, shape),
+            "status": "current",
+        }
         for metric, reading in readings.items()
     ]

@@ -253,11 +253,5 @@ def library_point(name: str, problem: Problem, shape: Shape) -> Point:
 def _summary(measured: Round) -> str:
     """A round on one line: its median, half the width of its interval, its ratio, its number of samples."""
     middle = stats.median_interval(measured.times)
-    ratio = ""
-    if measured.baseline:
-        ratio = f" ratio {_ratio(measured.baseline, measured.times):.4g}"
+    ratio = f" ratio {np.median(np.divide(measured.baseline, measured.times)):.4g}" if measured.baseline else ""
     return f"{middle.value:11.2f} µs ±{50 * middle.relative_width:.2f}%{ratio}  {len(measured.times)} samples"
-
-
-def _ratio(baseline: Sequence[float], times: Sequence[float]) -> float:
-    return float(np.median(np.divide(baseline, times)))

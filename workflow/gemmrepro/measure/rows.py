@@ -20,14 +20,15 @@ from gemmrepro.core.files import csv_text, parquet, read_json, write_atomic, wri
 from gemmrepro.core.names import LIBRARY, TOOLKITS
 from gemmrepro.errors import UserError
 from gemmrepro.measure.columns import (
+    COUNTER_ROW,
     READING_COLUMNS,
     REGIME_COLUMNS,
     REGIME_POINT,
+    REGIME_ROW,
     REGIME_SAMPLE_COLUMNS,
+    ROW,
     SAMPLE_COLUMNS,
-    CounterRow,
-    RegimeRow,
-    Row,
+    Table,
     kinds,
     number,
 )
@@ -39,7 +40,7 @@ from gemmrepro.measure.regimes import READINGS, REGIMES, RUN, SAMPLES, SUMMARY, 
 class Measurements:
     """One family's measurements.
 
-    `summary` has the columns of `Row`, `counters` those of `CounterRow`; both may have no rows. `run` is run.json or
+    `summary` has the columns of `ROW`, `counters` those of `COUNTER_ROW`; both may have no rows. `run` is run.json or
     empty.
     """
 
@@ -129,7 +130,7 @@ def with_types(rows: pd.DataFrame, kinds: Mapping[str, str], path: Path, remedy:
     return rows
 
 
-def read_table(path: Path, table: type) -> pd.DataFrame:
+def read_table(path: Path, table: Table) -> pd.DataFrame:
     """A CSV with at least the columns of `table`; empty if there is no file. Raises UserError if it is none."""
     by_name = kinds(table)
     rows = read_cells(path, RESTORED) if path.is_file() else pd.DataFrame(columns=[*by_name])
@@ -148,8 +149,8 @@ def load(measure_dir: Path | str, family: str) -> Measurements:
     samples = folder / SAMPLES
     return Measurements(
         family=family,
-        summary=read_table(folder / SUMMARY, Row),
-        counters=read_table(folder / "counters.csv", CounterRow),
+        summary=read_table(folder / SUMMARY, ROW),
+        counters=read_table(folder / "counters.csv", COUNTER_ROW),
         run=_read_run(folder),
         samples_path=samples if samples.is_file() else None,
     )
@@ -214,7 +215,7 @@ def counted(row: pd.Series) -> bool:
 
 @dataclass(frozen=True)
 class Regimes:
-    """One family's rows in the regimes, with the columns of `RegimeRow`; `run` is run.json or empty."""
+    """One family's rows in the regimes, with the columns of `REGIME_ROW`; `run` is run.json or empty."""
 
     family: str
     summary: pd.DataFrame
@@ -236,7 +237,7 @@ def load_regimes(folder: Path | str | None, family: str) -> Regimes:
         UserError: a file is there but is not what it should be.
     """
     place = Path(folder or "/nonexistent") / family
-    return Regimes(family, read_table(place / SUMMARY, RegimeRow), _read_run(place))
+    return Regimes(family, read_table(place / SUMMARY, REGIME_ROW), _read_run(place))
 
 
 def write_regimes(

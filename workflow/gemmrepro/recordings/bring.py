@@ -56,6 +56,8 @@ from gemmrepro.recordings.regimes import POINT, RegimeRecording, agreement, read
 from gemmrepro.recordings.sweeps import read_whole
 from gemmrepro.registry import card
 
+RECORD = "record it with workflow/scripts/record"
+
 
 def bring_sweep(family: str, recorded: Path, build: Path, out: Path, synthetic: bool = False) -> tuple[int, int]:
     """Check a family's recording and copy it to `out` with its statuses set; returns (rows, stale rows).
@@ -124,30 +126,31 @@ def _table(tables: Sequence[bytes], take_of: Mapping[RegimePoint, int]) -> bytes
 
 def _earlier(found: Sequence[RegimeRecording], take_of: Mapping[RegimePoint, int]) -> list[dict[str, Any]]:
     """Of each take before the last that rows are brought from: its date, its card, and the kernels."""
+    kernels: dict[int, set[str]] = {}
+    for point, place in take_of.items():
+        kernels.setdefault(place, set()).add(point[POINT.index("kernel")])
     return [
-        {
-            "date": take.run["date"],
-            "card": take.run["gpu"].get("card", ""),
-            "kernels": sorted({point[POINT.index("kernel")] for point, other in take_of.items() if other == number}),
-        }
-        for number, take in enumerate(found[:-1])
-        if number in take_of.values()
+        {"date": take.run["date"], "card": take.run["gpu"].get("card", ""), "kernels": sorted(kernels[place])}
+        for place, take in enumerate(found[:-1])
+        if place in kernels
     ]
 
 
 def main(options: Namespace) -> int:
     """Bring the recorded rows of families."""
     for family in options.families.split(","):
-        for what, bring, out in (("recorded", bring_sweep, options.out), ("regimes", bring_regimes, options.regimes)):
-            if out is None:
-                continue
-            count, outdated = bring(family, options.recorded, options.build, out / family)
-            if not count and bring is bring_sweep:
-                remedy = "record it with workflow/scripts/record"
-                print(f"recorded: {family} was never recorded there; {remedy}.", file=sys.stderr)
-            differs = ": today's build differs from the one that was measured" if bring is bring_sweep else ""
-            note = f", {outdated} of them stale{differs}" if outdated else ""
-            print(f"{what}: {family}: {count} rows{note}", file=sys.stderr)
+        if options.out is not None:
+            count, outdated = bring_sweep(family, options.recorded, options.build, options.out / family)
+            if not count:
+                print(f"recorded: {family} was never recorded there; {RECORD}.", file=sys.stderr)
+            note = (
+                f", {outdated} of them stale: today's build differs from the one that was measured" if outdated else ""
+            )
+            print(f"recorded: {family}: {count} rows{note}", file=sys.stderr)
+        if options.regimes is not None:
+            count, outdated = bring_regimes(family, options.recorded, options.build, options.regimes / family)
+            note = f", {outdated} of them stale" if outdated else ""
+            print(f"regimes: {family}: {count} rows{note}", file=sys.stderr)
     return 0
 
 
@@ -160,7 +163,6 @@ def bring_experiment(family: str, experiment: Experiment, recorded: Path, build:
     Raises:
         UserError: the recording is incomplete or corrupt.
     """
-    out = Path(out)
     rows, run = read_checked(family, experiment, recorded, build)
     write_atomic(out / f"{experiment.name}.csv", csv_text(rows, experiment.header))
     write_json(out / f"{experiment.name}.json", {**run, "source": "recorded"} if run else {"source": "none"})
@@ -170,18 +172,14 @@ def bring_experiment(family: str, experiment: Experiment, recorded: Path, build:
 def experiments_step(options: Namespace) -> int:
     """Bring recorded experiments."""
     options.out.mkdir(parents=True, exist_ok=True)  # also where no family has experiments
-    chosen = [
-        (family, name)
-        for family, _, names in (each.partition("=") for each in options.experiments)
-        for name in names.split(",")
-    ]
-    for family, name in chosen:
-        experiment = experiments.experiment(family, name)
-        count, outdated = bring_experiment(family, experiment, options.recorded, options.build, options.out / family)
-        rows = f"{count} rows" if count else "never recorded there; record it with workflow/scripts/record"
-        if outdated:
-            rows += f", {outdated} of them stale: today's build or declaration differs from what was measured"
-        print(f"experiment_recorded: {family} {name}: {rows}", file=sys.stderr)
+    for family, _, names in (each.partition("=") for each in options.experiments):
+        for experiment in (experiments.experiment(family, name) for name in names.split(",")):
+            place = options.recorded, options.build, options.out / family
+            count, outdated = bring_experiment(family, experiment, *place)
+            rows = f"{count} rows" if count else f"never recorded there; {RECORD}"
+            if outdated:
+                rows += f", {outdated} of them stale: today's build or declaration differs from what was measured"
+            print(f"experiment_recorded: {family} {experiment.name}: {rows}", file=sys.stderr)
     return 0
 
 
@@ -198,7 +196,7 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, h
     seen: set[tuple[str, ...]] = set()
     for line, row in enumerate(rows, 2):
         if (cells := tuple(row.values())) in seen:
-            raise UserError(f"line {line} of the recording {path} is corrupt: it repeats another row; {RESTORE}.")
+            raise refused(path, f"line {line}", "it repeats another row")
         seen.add(cells)
         for name, kind in kinds.items():
             cell = row[name]

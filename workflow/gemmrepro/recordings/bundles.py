@@ -17,6 +17,7 @@ import tempfile
 import zipfile
 import zlib
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,7 @@ from gemmrepro import experiments, registry
 from gemmrepro.core import schemas
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import RESTORE
-from gemmrepro.core.paths import ROOT
+from gemmrepro.core.paths import RECORDINGS
 from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import slug
@@ -95,11 +96,6 @@ class Bundle:
     files: Mapping[str, bytes]
 
     @property
-    def slug(self) -> str:
-        """The folder name of its recordings."""
-        return slug(self.gpu)
-
-    @property
     def families(self) -> list[str]:
         return sorted({name.split("/")[0] for name in self.files})
 
@@ -133,7 +129,8 @@ def read_bundle(path: Path, content: bytes | None = None) -> Bundle:
             raise _refused(path, f"{name} is not the file that {INDEX} lists")
         if not name.endswith(".parquet"):
             _check_text(path, name, data)
-    return Bundle(_gpu(path, index["gpu"], contents), contents)
+    _check_gpu(path, index["gpu"], contents)
+    return Bundle(index["gpu"], contents)
 
 
 def _content(path: Path) -> bytes:
@@ -158,18 +155,16 @@ def _check_members(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
         raise _refused(path, f"it has more than {MOST_MEMBERS} members")
     if sum(entry.file_size for entry in entries) > MOST_BYTES:
         raise _refused(path, f"it would unfold into more than {MOST_BYTES >> 20} MB")
-    seen: set[str] = set()
-    for entry in entries:
-        name, kind = entry.filename, stat.S_IFMT(entry.external_attr >> 16)
+    for name, times in Counter(entry.filename for entry in entries).items():
         if name != INDEX and not _MEMBER.fullmatch(name):
             raise _refused(path, f"{name[:80]!r} is no file of a recording")
-        if kind not in (0, stat.S_IFREG):
-            raise _refused(path, f"{name} is no regular file")
-        if name in seen:
+        if times > 1:
             raise _refused(path, f"it has {name} twice")
+    for entry in entries:
+        if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
+            raise _refused(path, f"{entry.filename} is no regular file")
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise _refused(path, f"{name} is encrypted, or packed by something other than deflate")
-        seen.add(name)
+            raise _refused(path, f"{entry.filename} is encrypted, or packed by something other than deflate")
 
 
 def _check_text(path: Path, name: str, data: bytes) -> None:
@@ -201,10 +196,10 @@ def _json(path: Path, name: str, data: bytes) -> Any:
         raise _refused(path, f"{name} is not JSON ({str(error)[:100]})") from None
 
 
-def _gpu(path: Path, name: str, contents: Mapping[str, bytes]) -> str:
-    """The GPU of all its parts. Raises UserError if a part is of another, or a family is unknown or has no ceilings."""
-    if slug(name) == "gpu":
-        raise _refused(path, f"{name!r} is no GPU's name")
+def _check_gpu(path: Path, gpu: str, contents: Mapping[str, bytes]) -> None:
+    """Raises UserError if a part is of another GPU, or of an unknown family."""
+    if slug(gpu) == "gpu":
+        raise _refused(path, f"{gpu!r} is no GPU's name")
     known = registry.family_names()
     for member, data in contents.items():
         family, _, file = member.partition("/")
@@ -215,14 +210,12 @@ def _gpu(path: Path, name: str, contents: Mapping[str, bytes]) -> str:
         document = _json(path, member, data)
         if not isinstance(document, dict):
             raise _refused(path, f"{member} holds no object")
-        parts = document.values() if file in (GATES, SANITIZERS) else [document]
-        gpus = [part.get("gpu") if isinstance(part, dict) else None for part in parts]
-        for gpu in gpus:
-            found = gpu.get("name") if isinstance(gpu, dict) else gpu
+        for part in document.values() if file in (GATES, SANITIZERS) else [document]:
+            found = part.get("gpu") if isinstance(part, dict) else None
+            found = found.get("name") if isinstance(found, dict) else found
             # An experiment that ran on the CPU has no GPU.
-            if found != name and not (found is None and file.startswith(experiments.RECORDINGS)):
-                raise _refused(path, f"it is of {name}, and {member} of {found}")
-    return name
+            if found != gpu and not (found is None and file.startswith(experiments.RECORDINGS)):
+                raise _refused(path, f"it is of {gpu}, and {member} of {found}")
 
 
 def sign(path: Path, key: Path) -> Path:
@@ -261,8 +254,8 @@ def _ssh_keygen(action: str, *arguments: str, given: bytes = b"") -> None:
         raise UserError(f"ssh-keygen -Y {action} says: {words[-1] if words else 'no reason'}.")
 
 
-RECORDINGS = ROOT / "reports/recorded"
-"""The project's recordings, by GPU and family."""
+BINARY = ("kernel", "toolkit", "build_key")
+"""The cells that name a row's binary."""
 
 
 def accept(
@@ -285,13 +278,13 @@ def accept(
     Raises:
         UserError: says why nothing was filed.
     """
-    target = recordings / bundle.slug
+    target = recordings / slug(bundle.gpu)
     if not replace and (there := [name for name in bundle.families if (target / name).is_dir()]):
         raise UserError(f"{', '.join(there)} is recorded in {target} already; give --replace to replace it.")
     recordings.mkdir(parents=True, exist_ok=True)
     staged = Path(tempfile.mkdtemp(prefix=".accept-", dir=recordings))
+    folder, before = staged / "new", staged / "before"
     try:
-        folder = staged / bundle.slug
         if target.is_dir():
             shutil.copytree(target, folder)
         for family in bundle.families:
@@ -305,7 +298,14 @@ def accept(
             # The bundle's own list of hashes stands for the manifest, which is no part of it.
             write_manifest(folder / family)
             check_family(family, folder / family, build, stale, synthetic)
-        _exchange(folder, target, staged / "before")
+        if target.exists():
+            target.rename(before)
+        try:
+            folder.rename(target)
+        except BaseException:
+            if before.exists():
+                before.rename(target)
+            raise
     except UserError as error:
         raise UserError(f"nothing was filed: {str(error).replace(f'{staged}/', '')}") from None
     finally:
@@ -336,38 +336,23 @@ def check_family(family: str, folder: Path, build: Path, stale: bool, synthetic:
 
 def own_builds(family: str) -> set[tuple[str, ...]]:
     """The builds of which this project's recordings, on any GPU, hold rows of a family: kernel, toolkit, build key."""
-    columns = ("kernel", "toolkit", "build_key")
     found: set[tuple[str, ...]] = set()
     for path in RECORDINGS.glob(f"*/{family}/**/{SUMMARY}"):
         with path.open(newline="") as file:
-            found |= {tuple(row.get(name) or "" for name in columns) for row in csv.DictReader(file)}
+            found |= {tuple(row.get(name) or "" for name in BINARY) for row in csv.DictReader(file)}
     return found
 
 
 def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path, stale: bool) -> None:
     """Raises UserError if rows are of a foreign build, unless they may be."""
-    old = [row for row in rows if row["status"] == "stale"]
-    if old and not stale:
-        own = own_builds(family)
-        old = [row for row in old if (row["kernel"], row["toolkit"], row["build_key"]) not in own]
-    if old and not stale:
+    old = [row for row in rows if row["status"] == "stale" and not stale]
+    own = own_builds(family) if old else set()
+    if old := [row for row in old if tuple(row[name] for name in BINARY) not in own]:
         raise UserError(
             f"{len(old)} of {len(rows)} rows of {family} are of no binary in {build}, the first "
             f"{old[0]['kernel']} {old[0]['toolkit']} with build key {old[0]['build_key'][:40]}; build what was "
             "measured, or give --stale to file them as stale."
         )
-
-
-def _exchange(new: Path, target: Path, aside: Path) -> None:
-    """Put `new` in the place of `target`, which is there before and after."""
-    if target.exists():
-        target.rename(aside)
-    try:
-        new.rename(target)
-    except OSError:
-        if aside.exists():
-            aside.rename(target)
-        raise
 
 
 def accept_step(options: Namespace) -> int:
@@ -397,7 +382,8 @@ def collect(results: Path, out: Path) -> Path:
             f"{results} holds nothing that was measured here; run the workflow on a machine with a GPU, or name the"
             " folder of such a run with --results."
         )
-    gpus = {_one_gpu(path) for folder in folders.values() for path in folder.rglob("*.json") if path.name != GATES}
+    runs = [path for folder in folders.values() for path in folder.rglob("*.json") if path.name != GATES]
+    gpus = {str(_told(path)["gpu"]["name"]) for path in runs}
     if len(gpus) > 1:
         raise UserError(
             f"{results} was measured on {' and '.join(sorted(gpus))}; a bundle is of one kind of GPU: {AGAIN} on one."
@@ -412,39 +398,27 @@ def collect(results: Path, out: Path) -> Path:
 
 def _collect_family(results: Path, family: str, out: Path) -> bool:
     """Copy a family's rows, regimes, experiments and verdicts; returns whether there are any from a GPU."""
-    rows, regimes = results / "measure" / family, results / "regimes" / family
-    if _is_live(rows / RUN):
-        _copy([rows / name for name in FILES], out)
-    if _is_live(regimes / regime_files.RUN):
-        _copy([regimes / name for name in regime_files.FILES], out / regime_files.FOLDER / "1")
+    parts: list[tuple[Path, Sequence[str], str]] = [(results / "measure" / family / RUN, FILES, "")]
+    parts += [(results / "regimes" / family / regime_files.RUN, regime_files.FILES, f"{regime_files.FOLDER}/1")]
     for run in sorted((results / "experiments" / family).glob("*.json")):
-        if _is_live(run) and _one_gpu(run):
-            _copy([run.with_suffix(".csv"), run], out / experiments.RECORDINGS)
-    verdicts = {
-        path.stem: read_json(path, "the verdict", AGAIN)
-        for path in sorted((results / "gates" / "numeric" / family).glob("*.json"))
-    }
+        if _told(run).get("gpu"):
+            parts.append((run, (f"{run.stem}.csv", run.name), experiments.RECORDINGS))
+    for run, names, place in parts:
+        if run.is_file() and _told(run).get("source") == "live":
+            (out / place).mkdir(parents=True, exist_ok=True)
+            for name in names:
+                if not (run.parent / name).is_file():
+                    raise UserError(f"{run.parent / name} is missing; {AGAIN}, which makes it.")
+                shutil.copyfile(run.parent / name, out / place / name)
+    verdicts = sorted((results / "gates" / "numeric" / family).glob("*.json"))
     if out.is_dir() and verdicts:
-        write_json(out / GATES, verdicts)
+        write_json(out / GATES, {path.stem: read_json(path, "the verdict", AGAIN) for path in verdicts})
     return out.is_dir()
 
 
-def _is_live(run: Path) -> bool:
-    """Whether the rows beside a description were measured by this run."""
-    return run.is_file() and read_json(run, "the result", AGAIN).get("source") == "live"
-
-
-def _one_gpu(run: Path) -> str:
-    """The name of the GPU that a description gives; empty if none took part."""
-    return str((read_json(run, "the result", AGAIN).get("gpu") or {}).get("name", ""))
-
-
-def _copy(files: Sequence[Path], out: Path) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    for path in files:
-        if not path.is_file():
-            raise UserError(f"{path} is missing; {AGAIN}, which makes it.")
-        shutil.copyfile(path, out / path.name)
+def _told(run: Path) -> dict[str, Any]:
+    """What is said of the rows beside a description."""
+    return dict(read_json(run, "the result", AGAIN))
 
 
 def bundle_step(options: Namespace) -> int:

@@ -189,9 +189,8 @@ def _complaint(judged: Mapping[str, Any], kernel: Kernel | None) -> str:
     for number, case in enumerate(cases, 1):
         if case.keys() - {"entry"} != _FIELDS.keys():
             return f"case {number} has the fields {', '.join(case)}"
-        for name, kinds in _FIELDS.items():
-            if type(case[name]) not in kinds:
-                return f"case {number} has {case[name]!r} as its {name}"
+        if wrong := [name for name, kinds in _FIELDS.items() if type(case[name]) not in kinds]:
+            return f"case {number} has {case[wrong[0]]!r} as its {wrong[0]}"
     failed = [case for case in cases if not case["passed"]]
     if status == "passed" and (failed or not cases):
         return f"it says passed, and {len(failed)} of {len(cases)} cases failed"
@@ -199,10 +198,10 @@ def _complaint(judged: Mapping[str, Any], kernel: Kernel | None) -> str:
         return "it says failed, and no case did"
     if status == "not run" and cases:
         return f"it says not run, and has {len(cases)} cases"
-    for number, case in enumerate(cases, 1):
-        if case["passed"] and (complaint := _wrong(case, kernel)):
-            return f"case {number} {complaint}"
-    return ""
+    complaints = (
+        f"case {i} {why}" for i, case in enumerate(cases, 1) if case["passed"] and (why := _wrong(case, kernel))
+    )
+    return next(complaints, "")
 
 
 def _wrong(case: Mapping[str, Any], kernel: Kernel | None) -> str:
@@ -212,9 +211,8 @@ def _wrong(case: Mapping[str, Any], kernel: Kernel | None) -> str:
         return f"passed, and its message is '{case['message']}'"
     if not all(math.isfinite(value) and value >= 0 for value in (gamma, error or 0.0)):
         return "has an error or a bound that is negative or not finite"
-    if error is None or kernel is None or not kernel.problem.operation.matrix_product:
-        return ""
-    if kernel.promises.error is not None or kernel.compute.dtype_acc == "fp16":
+    alone = kernel is not None and kernel.problem.operation.matrix_product and kernel.promises.error is None
+    if error is None or kernel is None or not alone or kernel.compute.dtype_acc == "fp16":
         return ""
     allowed = allowed_error(gamma, kernel.compute.dtype_out)
     if allowed is None or error <= ROUNDED * allowed:

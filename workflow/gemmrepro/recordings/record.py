@@ -29,15 +29,18 @@ import sys
 import time
 from argparse import Namespace
 from collections.abc import Iterable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
 from gemmrepro import experiments, registry
 from gemmrepro.build.record import read_build
-from gemmrepro.core.files import read_json, write_atomic, write_json
+from gemmrepro.core.files import csv_text, parquet, read_json, write_atomic, write_json
 from gemmrepro.core.journal import sayer
+from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.schemas import merged
 from gemmrepro.errors import UserError
@@ -45,12 +48,25 @@ from gemmrepro.gates.combined import gate, summary_line
 from gemmrepro.gates.operations import key_on
 from gemmrepro.gpu import device
 from gemmrepro.measure import regimes as regime_files
+from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Settings
 from gemmrepro.measure.prepare import is_built, timed_kernels
-from gemmrepro.measure.recording import FILES, GATES, RUN, SUMMARY, check_measured, write_manifest
-from gemmrepro.recordings import merge
+from gemmrepro.measure.recording import (
+    COUNTERS,
+    FILES,
+    GATES,
+    POINT,
+    RUN,
+    SAMPLES,
+    SUMMARY,
+    check_measured,
+    mark,
+    read_rows,
+    write_manifest,
+)
 from gemmrepro.recordings.bundles import sign, write_bundle
-from gemmrepro.registry import Kernel
+from gemmrepro.recordings.sweeps import place_of, planned
+from gemmrepro.registry import Kernel, card
 
 say = sayer("record")
 
@@ -68,11 +84,18 @@ def stage(name: str, *arguments: str) -> int:
     return subprocess.run([sys.executable, "-m", "gemmrepro", name, *arguments], env=environment).returncode
 
 
-class Unsuccessful(Exception):
-    """A stage ended with this exit code; nothing more is done."""
+def _succeed(name: str, *arguments: object) -> None:
+    if code := stage(name, *map(str, arguments)):
+        raise Unsuccessful(code)
 
-    def __init__(self, code: int) -> None:
-        self.code = code
+
+def _copy(source: Path, target: Path, names: Iterable[str]) -> None:
+    for name in names:
+        write_atomic(target / name, (source / name).read_bytes())
+
+
+class Unsuccessful(Exception):
+    """A stage ended with this exit code, the only argument; nothing more is done."""
 
 
 class Family:
@@ -135,11 +158,10 @@ class Family:
 
         A recording of warm caches alone lacks no cold rows, unless the command line asks for them.
         """
-        covered = merge.covered(self.recordings / self.name)
-        sweep = self.config["sweep"]
-        sweep.update({name: values for name, values in covered.items() if not getattr(self.asked, name)})
+        sweep, recorded = self.config["sweep"], covered(self.recordings / self.name)
+        sweep.update({name: values for name, values in recorded.items() if not getattr(self.asked, name)})
         settings = Settings.of(sweep, self.name)
-        lacking = merge.missing(self.name, settings, self.recordings / self.name, self.asked.build)
+        lacking = missing(self.name, settings, self.recordings / self.name, self.asked.build)
         where = f"{' and '.join(settings.toolkits)}, {' and '.join(settings.caches)} caches"
         say(f"{self.name}: {', '.join(lacking) or 'no kernel'} without current rows ({where})")
         return lacking
@@ -180,27 +202,26 @@ class Family:
         filed = {family: _read(self.recordings / family / GATES) for family in {each.family for each in kernels}}
         unjudged = []
         for kernel in kernels:
-            recorded = filed[kernel.family].get(kernel.id, {})
-            if self.asked.regate and kernel.family == self.name:
+            recorded, again = filed[kernel.family].get(kernel.id, {}), self.asked.regate and kernel.family == self.name
+            if not again and self._is_judged(kernel, _read(self._numeric(kernel))):
+                continue
+            if not again and self._is_judged(kernel, recorded):
+                write_json(self._numeric(kernel), recorded)
+            else:
                 unjudged.append(kernel.id)
-            elif not self._is_judged(kernel, _read(self._numeric(kernel))):
-                if self._is_judged(kernel, recorded):
-                    write_json(self._numeric(kernel), recorded)
-                else:
-                    unjudged.append(kernel.id)
         if unjudged:
-            counts = ["--seeds", str(self.config["gates"]["seeds"]), "--processes", str(self.asked.jobs)]
-            folders = ["--build", str(self.asked.build), "--out-dir", str(self.gates / "numeric")]
-            _succeed(stage("judge-numbers", *folders, *counts, "--kernels", *unjudged))
+            counts = ("--seeds", self.config["gates"]["seeds"], "--processes", self.asked.jobs)
+            folders = ("--build", self.asked.build, "--out-dir", self.gates / "numeric")
+            _succeed("judge-numbers", *folders, *counts, "--kernels", *unjudged)
 
     def _measure(self, name: str, journal: str, out: Path, *chosen: str) -> None:
         """Run a measuring stage, which continues from its journal and stops in time for the budget."""
         asked = self.asked
-        arguments = ["--family", self.name, "--config", self._config_path, "--build", asked.build]
-        arguments += ["--gates", self.gates, "--journal", asked.work / "sweep" / journal, "--out", out]
         if asked.budget:
-            arguments += ["--budget", f"{max(0.0, asked.start + asked.budget - time.monotonic()):.0f}"]
-        _succeed(stage(name, *map(str, arguments), *chosen))
+            left = max(0.0, asked.start + asked.budget - time.monotonic())
+            chosen = ("--budget", f"{left:.0f}", *chosen)
+        folders = ("--build", asked.build, "--gates", self.gates, "--journal", asked.work / "sweep" / journal)
+        _succeed(name, "--family", self.name, "--config", self._config_path, *folders, "--out", out, *chosen)
 
     def _file(self) -> None:
         """File what was measured, beside recorded rows of other points that still hold."""
@@ -209,13 +230,13 @@ class Family:
         for path in (*self.experimented.glob("*.json"), *runs):
             check_measured(_read(path), path, synthetic=False)
         if self.timed and (target / SUMMARY).is_file():
-            if kept := merge.merge(self.measured, target, self.asked.build):
+            if kept := merge(self.measured, target, self.asked.build):
                 points = "rows of points that were not measured now stay (earlier in run.json)"
                 say(f"{self.name}: {kept} recorded {points}")
         elif self.timed:
             _copy(self.measured, target, FILES)
-        _copy(self.experimented, target / experiments.RECORDINGS, [f"{name}.csv" for name in self.experiments])
-        _copy(self.experimented, target / experiments.RECORDINGS, [f"{name}.json" for name in self.experiments])
+        names = [f"{name}.{suffix}" for name in self.experiments for suffix in ("csv", "json")]
+        _copy(self.experimented, target / experiments.RECORDINGS, names)
         if self.take:
             _copy(self.regimes, target / regime_files.FOLDER / str(self.take), regime_files.FILES)
         verdicts = {each.id: read_json(self._numeric(each), "a verdict", "record again") for each in self.kernels}
@@ -224,22 +245,144 @@ class Family:
         say(f"{self.name} is filed under {target}")
 
 
-def _succeed(code: int) -> None:
-    if code:
-        raise Unsuccessful(code)
-
-
-def _copy(source: Path, target: Path, names: Iterable[str]) -> None:
-    for name in names:
-        write_atomic(target / name, (source / name).read_bytes())
-
-
 def _read(path: Path) -> dict[str, Any]:
     """The content of the JSON file `path`; {} if it is missing or corrupt."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
+
+
+_EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
+
+
+def missing(family: str, settings: Settings, recorded: Path, build: Path) -> list[str]:
+    """Ids of the timed kernels of `family` that lack a current row of a point that `settings` ask for.
+
+    Args:
+        recorded: the folder of the family's recording; it need not exist.
+        build: the folder of build records, whose keys decide what is current.
+
+    Raises:
+        UserError: the recording is corrupt.
+    """
+    have = {place_of(row) for row in _current(recorded / SUMMARY, SUMMARY_COLUMNS, build)}
+    points = planned(list(timed_kernels(family).values()), settings)
+    lacking = {point.kernel for place, point in points.items() if point.toolkit != LIBRARY and place not in have}
+    return [kernel.id for kernel in registry.kernels(family) if kernel.id in lacking]
+
+
+def covered(recorded: Path) -> dict[str, list[str]]:
+    """Toolkits and cache states of the rows in `recorded`, as settings of a sweep; {} where nothing is recorded.
+
+    Raises:
+        UserError: the recording is corrupt.
+    """
+    rows = read_rows(recorded / SUMMARY, SUMMARY_COLUMNS) if (recorded / SUMMARY).is_file() else []
+    kernels = [row for row in rows if row["toolkit"] != LIBRARY]
+    names = (("toolkits", "toolkit"), ("caches", "cache")) if kernels else ()
+    return {name: sorted({row[column] for row in kernels}) for name, column in names}
+
+
+def _current(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, str]]:
+    """The recorded rows that are current, without those of kernels that are gone; none where nothing is recorded.
+
+    What is not built here, such as another toolkit's binaries, keeps the status that it has.
+    """
+    known = {kernel.id: kernel for kernel in registry.kernels()}
+    rows = read_rows(path, columns) if path.is_file() else []
+    rows = [row for row in rows if row["toolkit"] == LIBRARY or row["kernel"] in known]
+
+    def status(row: Mapping[str, str], marked: Mapping[str, str]) -> str:
+        kernel, toolkit = known.get(row["kernel"]), row["toolkit"]
+        unknown = kernel and toolkit in kernel.platform.toolkits and not is_built(kernel, toolkit, build)
+        return row["status"] if unknown else marked["status"]
+
+    pairs = [(row, marked) for row, marked in zip(rows, mark(rows, build), strict=True)]
+    return [{**row, "status": "current"} for row, marked in pairs if status(row, marked) == "current"]
+
+
+def _point(row: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple("" if pd.isna(row[name]) else str(row[name]) for name in POINT)
+
+
+def merge(measured: Path, recorded: Path, build: Path) -> int:
+    """Write into `recorded` the rows of `measured`, and those of its own that are not stale and not measured anew.
+
+    run.json is that of `measured`; its `earlier` says how the other rows were taken. Returns how many these are.
+
+    Raises:
+        UserError: one of the two is corrupt.
+    """
+    new = read_rows(measured / SUMMARY, SUMMARY_COLUMNS)
+    gpu = read_json(measured / RUN, "what was measured", "measure again")["gpu"]
+    with card.of(gpu):
+        old = _current(recorded / SUMMARY, SUMMARY_COLUMNS, build)
+        counters, launch = (
+            read_rows(measured / COUNTERS, COUNTER_COLUMNS),
+            itemgetter("kernel", "toolkit", "m", "n", "k"),
+        )
+        counted = {launch(row) for row in counters}
+        kept_counters = _current(recorded / COUNTERS, COUNTER_COLUMNS, build)
+        counters = [*(row for row in kept_counters if launch(row) not in counted), *counters]
+    taken = {_point(row) for row in new}
+    kept = [row for row in old if _point(row) not in taken]
+    samples = _samples(measured, recorded, {_point(row) for row in kept})
+    run = _run(measured, recorded, kept, {row["kernel"] for row in new})
+    write_atomic(recorded / SUMMARY, csv_text(_ordered([*kept, *new]), SUMMARY_COLUMNS))
+    write_atomic(recorded / SAMPLES, samples)
+    write_atomic(recorded / COUNTERS, csv_text(_ordered(counters), COUNTER_COLUMNS))
+    write_json(recorded / RUN, run)
+    return len(kept)
+
+
+def _ordered(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Rows by size, then in the order of KERNELS, libraries last; their order is otherwise kept."""
+    places = {kernel.id: place for place, kernel in enumerate(registry.kernels())}
+    return sorted(
+        rows, key=lambda row: (int(row["m"]) * int(row["n"]) * int(row["k"]), places.get(row["kernel"], len(places)))
+    )
+
+
+def _samples(measured: Path, recorded: Path, kept: set[tuple[str, ...]]) -> bytes:
+    """samples.parquet with all samples of `measured`, and those of the points `kept` of `recorded`."""
+    old, new = (pd.read_parquet(folder / SAMPLES) for folder in (recorded, measured))
+    points = old[list(POINT)].drop_duplicates()
+    stay = points[[_point(row) in kept for row in points.to_dict("records")]]
+    frames = [frame for frame in (old.merge(stay, on=list(POINT)), new) if len(frame)]
+    return parquet(pd.concat(frames, ignore_index=True) if frames else new)
+
+
+def _run(measured: Path, recorded: Path, kept: list[dict[str, str]], swept: set[str]) -> dict[str, Any]:
+    """run.json of `measured`, which timed the kernels `swept`, with what still holds of the one of `recorded`."""
+    new = read_json(measured / RUN, "what was measured", "measure again")
+    old = read_json(recorded / RUN, "the recording", RESTORE)
+    kernels = sorted({row["kernel"] for row in kept if row["toolkit"] != LIBRARY})
+    earlier = [
+        {**sweep, "kernels": still}
+        for sweep in old.get("earlier", [])
+        if (still := [kernel for kernel in sweep["kernels"] if kernel in kernels])
+    ]
+    listed = {kernel for sweep in earlier for kernel in sweep["kernels"]}
+    if rest := [kernel for kernel in kernels if kernel not in listed]:
+        earlier.append({**{name: old[name] for name in _EARLIER}, "kernels": rest})
+    modes = {mode: list(points) for mode, points in new.get("timing_modes", {}).items()}
+    names = {row["kernel"] for row in kept}
+    new_points = {point for points in modes.values() for point in points}
+    for mode, points in old.get("timing_modes", {}).items():
+        stay = [point for point in points if point.split()[0] in names and point not in new_points]
+        if stay:
+            modes.setdefault(mode, []).extend(stay)
+    skipped = [entry for entry in old.get("skipped", []) if entry["kernel"] in names - swept]
+    return {
+        **new,
+        "baseline_kernels": {**old["baseline_kernels"], **new["baseline_kernels"]},
+        "baseline_algorithms": {**old.get("baseline_algorithms", {}), **new.get("baseline_algorithms", {})},
+        "toolkits": {**old["toolkits"], **new["toolkits"]},
+        "skipped": [*new.get("skipped", []), *skipped],
+        "timing_modes": modes,
+        "earlier": earlier,
+    }
 
 
 def parse_sizes(items: Iterable[str]) -> dict[str, list[int]]:
@@ -339,7 +482,7 @@ def main(asked: Namespace) -> int:
         for family in asked.families:
             Family(family, asked, config, gpu).record()
     except Unsuccessful as ended:
-        return ended.code
+        return int(ended.args[0])
     if asked.bundle:
         write_bundle(asked.out / gpu["slug"], asked.bundle, asked.families)
         say(f"bundled as {asked.bundle}" + (f", signed by {sign(asked.bundle, asked.sign)}" if asked.sign else ""))

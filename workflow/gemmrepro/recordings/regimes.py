@@ -18,13 +18,13 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
-from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT, SET, RegimeReading, RegimeRow, RegimeSample
+from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT, REGIME_READING, REGIME_ROW, REGIME_SAMPLE, SET
 from gemmrepro.measure.derived import regime_cells
-from gemmrepro.measure.recording import CEILINGS, check_cells, check_manifest, close, mark, read_rows, refused
+from gemmrepro.measure.recording import CEILINGS, check_cells, check_manifest, mark, read_rows, refused
 from gemmrepro.measure.regimes import FILES, READINGS, REGIMES, RUN, SAMPLES, SUMMARY, takes
 from gemmrepro.measure.rows import RegimePoint, Subject, by_point
 from gemmrepro.recordings.limits import check_limits
-from gemmrepro.recordings.sweeps import ceilings_of, check_family, check_rates, mismatch, read_run, read_table
+from gemmrepro.recordings.sweeps import ceilings_of, check_family, check_follow, check_rates, read_run, read_table
 from gemmrepro.registry import card
 
 Rows = Sequence[Mapping[str, str]]
@@ -61,9 +61,9 @@ def read_take(family: str, folder: Path, build: Path, synthetic: bool = False) -
     ceilings = ceilings_of(recorded.parent, run, synthetic)
     path = folder / SUMMARY
     rows = read_rows(path, REGIME_COLUMNS)
-    check_cells(RegimeRow, rows, path)
-    raw_samples, samples = read_table(folder / SAMPLES, RegimeSample, ())
-    raw_readings, readings = read_table(folder / READINGS, RegimeReading, _SENSORS)
+    check_cells(REGIME_ROW, rows, path)
+    raw_samples, samples = read_table(folder / SAMPLES, REGIME_SAMPLE, ())
+    raw_readings, readings = read_table(folder / READINGS, REGIME_READING, _SENSORS)
     _check_readings(readings.to_pandas(), folder / READINGS)
     try:
         found = by_point(samples.to_pandas(), readings.to_pandas())
@@ -126,38 +126,18 @@ def _check_readings(readings: pd.DataFrame, path: Path) -> None:
 
 def _check_rows(family: str, rows: Rows, found: Mapping[RegimePoint, Subject], path: Path) -> None:
     """Rows and blocks are of the same points, in balanced passes, and every cell is what the blocks give."""
-    check_family(family, rows, path)
-    seen: set[RegimePoint] = set()
-    for number, row in enumerate(rows, 2):
-        place, point = f"line {number}", point_of(row)
-        if point in seen:
-            raise refused(path, place, f"it repeats {' '.join(point)}")
-        if point not in found:
-            raise refused(path, place, f"{' '.join(point)} has no samples")
-        seen.add(point)
-        if found[point].build_keys != {row["build_key"]}:
-            keys = ", ".join(sorted(found[point].build_keys))
-            raise refused(path, place, f"its build key is {row['build_key']}, and that of its samples {keys}")
-        _check_row(row, point, found, path, place)
-    if lost := found.keys() - seen:
-        raise refused(path, "", f"it has no row of {' '.join(min(lost))}, of which there are samples")
-    _check_order(found, _operations(family, rows), path)
 
-
-def _check_row(
-    row: Mapping[str, str], point: RegimePoint, found: Mapping[RegimePoint, Subject], path: Path, place: str
-) -> None:
-    baseline = None
-    if row["baseline"]:
+    def cells(row: Mapping[str, str], point: RegimePoint, place: str) -> Mapping[str, float | str | None]:
+        if not row["baseline"]:
+            return regime_cells(row["regime"], found[point].blocks, None)
         other = found.get((row["baseline"], LIBRARY, *(row[name] for name in SET)))
         if other is None or len(other.blocks) != len(found[point].blocks):
             raise refused(path, place, f"{row['baseline']} was not measured in the same passes")
-        baseline = other.blocks
-    for column, value in regime_cells(row["regime"], found[point].blocks, baseline).items():
-        same = row[column] == value if isinstance(value, str) else close(row[column], value)
-        if not same:
-            why = mismatch(row[column], value) if not isinstance(value, str) else f"is {row[column]}"
-            raise refused(path, place, f"{column} of {' '.join(point)} {why}")
+        return regime_cells(row["regime"], found[point].blocks, other.blocks)
+
+    check_family(family, rows, path)
+    check_follow(rows, REGIME_POINT, {point: each.build_keys for point, each in found.items()}, cells, path)
+    _check_order(found, _operations(family, rows), path)
 
 
 def _operations(family: str, rows: Rows) -> dict[RegimePoint, str]:
@@ -269,16 +249,11 @@ def by_card(rows: pd.DataFrame) -> dict[str, Any]:
     {} where no two cards have a row in common.
     """
     cards, shared = list(rows["card"].unique()), []
-
-    def means(parts: Mapping[str, pd.DataFrame], column: str) -> list[float | None]:
-        values = [list(parts[card][column].dropna()) if card in parts else [] for card in cards]
-        return [statistics.fmean(own) if own else None for own in values]
-
     for point, group in rows[rows["alike"]].groupby(POINT, sort=False):
-        parts: dict[str, pd.DataFrame] = {str(card): part for card, part in group.groupby("card")}
-        if len(parts) > 1:
-            cells = dict(zip(POINT, point, strict=True))
-            shared.append({"point": cells, "times_us": means(parts, "us"), "ratios": means(parts, "ratio")})
+        means = group.groupby("card")[["us", "ratio"]].mean().reindex(cards)
+        if means["us"].count() > 1:
+            times, ratios = ([None if mean != mean else mean for mean in means[name]] for name in ("us", "ratio"))
+            shared.append({"point": dict(zip(POINT, point, strict=True)), "times_us": times, "ratios": ratios})
     return {"cards": cards, "rows": shared} if shared else {}
 
 

@@ -7,7 +7,7 @@ samples of a point stand together, in order, in rounds, finite, and in pairs wit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ from gemmrepro import operands, registry
 from gemmrepro.core.names import LIBRARY, METRICS, RESTORE
 from gemmrepro.errors import UserError
 from gemmrepro.measure import derived
-from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS, CounterRow, Sample, kinds
+from gemmrepro.measure.columns import (
+    COUNTER_COLUMNS,
+    COUNTER_ROW,
+    SAMPLE,
+    SUMMARY_COLUMNS,
+    Table,
+    kinds,
+)
 from gemmrepro.measure.plan import Point, Settings, plan_points
 from gemmrepro.measure.recording import (
     CEILINGS,
@@ -87,7 +94,7 @@ def read_whole(family: str, folder: Path, build: Path, synthetic: bool = False) 
     path = folder / SUMMARY
     rows = read_summary(folder)
     counted = read_rows(folder / COUNTERS, COUNTER_COLUMNS)
-    check_cells(CounterRow, counted, folder / COUNTERS)
+    check_cells(COUNTER_ROW, counted, folder / COUNTERS)
     run = read_run(folder, synthetic)
     raw, samples = read_samples(folder / SAMPLES)
     check_family(family, rows, path)
@@ -138,35 +145,63 @@ def check_samples_of(rows: Rows, samples: Mapping[tuple[str, ...], PointSamples]
     Raises:
         UserError: names the first row that does not follow, and what its samples give.
     """
-    points = [tuple(row[column] for column in POINT) for row in rows]
-    for number, (row, point) in enumerate(zip(rows, points, strict=True), 2):
-        if point not in samples:
-            raise refused(path, f"line {number}", f"{named(row)} has no samples")
-        _check_row(row, samples[point], path, f"line {number}")
-    if lost := samples.keys() - set(points):
+
+    def cells(row: Mapping[str, str], point: tuple[str, ...], place: str) -> dict[str, float | str | None]:
+        own = samples[point]
+        if bool(row["baseline"]) != (own.baseline is not None):
+            other = (
+                "has a baseline, and its samples have none" if row["baseline"] else "has none of its samples' baseline"
+            )
+            raise refused(path, place, f"{named(row)} {other}")
+        if own.baseline is not None:
+            return {**derived.time_cells(own.times), **derived.ratio_cells(own.times, own.baseline)}
+        alone = dict.fromkeys(("baseline_median_us", "ratio", "ratio_ci_low", "ratio_ci_high"))
+        return {**derived.time_cells(own.times), **alone}
+
+    check_follow(rows, POINT, {point: {each.build_key} for point, each in samples.items()}, cells, path)
+
+
+def check_follow(
+    rows: Rows,
+    names: Sequence[str],
+    keys: Mapping[tuple[str, ...], Set[str]],
+    cells: Callable[[Mapping[str, str], tuple[str, ...], str], Mapping[str, float | str | None]],
+    path: Path,
+) -> None:
+    """Check that rows are those of the samples, each once, and hold what `cells` computes from these.
+
+    Args:
+        names: the columns that name a point.
+        keys: build keys of the samples by point.
+        cells: what a row's samples give, of the row, its point and its place.
+
+    Raises:
+        UserError: names the first row that does not follow.
+    """
+    seen: set[tuple[str, ...]] = set()
+    for number, row in enumerate(rows, 2):
+        place, point = f"line {number}", tuple(row[name] for name in names)
+        said = " ".join(filter(None, point))
+        if point in seen:
+            raise refused(path, place, f"it repeats {said}")
+        if point not in keys:
+            raise refused(path, place, f"{said} has no samples")
+        seen.add(point)
+        if keys[point] != {row["build_key"]}:
+            own = ", ".join(sorted(keys[point]))
+            raise refused(path, place, f"its build key is {row['build_key']}, and that of its samples {own}")
+        for column, value in cells(row, point, place).items():
+            if not (row[column] == value if isinstance(value, str) else close(row[column], value)):
+                raise refused(path, place, f"{column} of {said} {mismatch(row[column], value)}")
+    if lost := keys.keys() - seen:
         first = " ".join(filter(None, min(lost)))
         raise refused(path, "", f"it has no row of {first}, of which there are samples")
 
 
-def _check_row(row: Mapping[str, str], samples: PointSamples, path: Path, place: str) -> None:
-    if samples.build_key != row["build_key"]:
-        raise refused(path, place, f"its build key is {row['build_key']}, and that of its samples {samples.build_key}")
-    if bool(row["baseline"]) != (samples.baseline is not None):
-        other = "has a baseline, and its samples have none" if row["baseline"] else "has none of its samples' baseline"
-        raise refused(path, place, f"{named(row)} {other}")
-    cells = derived.time_cells(samples.times)
-    if samples.baseline is not None:
-        cells |= derived.ratio_cells(samples.times, samples.baseline)
-    else:
-        cells |= dict.fromkeys(("baseline_median_us", "ratio", "ratio_ci_low", "ratio_ci_high"))
-    for column, value in cells.items():
-        if not close(row[column], value):
-            raise refused(path, place, f"{column} of {named(row)} {mismatch(row[column], value)}")
-
-
-def mismatch(cell: str, value: float | None, source: str = "its samples give") -> str:
+def mismatch(cell: str, value: float | str | None, source: str = "its samples give") -> str:
     """What is wrong with a cell where `source` gives `value`."""
-    return f"is {cell or 'empty'}, and {source} {'none' if value is None else f'{value:.6g}'}"
+    given = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else value
+    return f"is {cell or 'empty'}, and {source} {given}"
 
 
 def check_rates(family: str, rows: Iterable[Mapping[str, str]], path: Path) -> None:
@@ -274,35 +309,28 @@ def read_samples(path: Path) -> tuple[bytes, dict[tuple[str, ...], PointSamples]
             or does not hold every point's samples together and in order, each a positive finite time.
     """
     raw, table = read_table(path)
-    columns = {name: table.column(name).combine_chunks() for name in SAMPLE_COLUMNS}
-    count = table.num_rows
-    if not count:
-        return raw, {}
-    for name, column in columns.items():
-        if column.null_count and name not in ("d", "baseline_us"):
+    frame = table.to_pandas()
+    for name in frame.columns[frame.isna().any()]:
+        if name not in ("d", "baseline_us"):
             raise refused(path, "", f"samples have no {name}")
-    codes = np.empty((count, len(POINT) + 1), dtype=np.int64)
-    for place, name in enumerate((*POINT, "build_key")):
-        text = kinds(Sample)[name] == "text"
-        cells = columns[name].dictionary_encode().indices if text else columns[name].fill_null(-1)
-        codes[:, place] = cells.to_numpy(zero_copy_only=False)
-    numbers = [columns[name].to_numpy(zero_copy_only=False) for name in ("round", "index", "time_us", "baseline_us")]
-    starts = np.flatnonzero(np.r_[True, (codes[1:] != codes[:-1]).any(axis=1)])
+    points = frame[[*POINT, "build_key"]].assign(d=frame["d"].map(lambda d: "" if d != d or d is None else str(int(d))))
+    points = points.astype(str)
+    starts: Sequence[int] = np.flatnonzero((points != points.shift()).any(axis=1)).tolist() if len(frame) else []
+    numbers = [frame[name].to_numpy() for name in ("round", "index", "time_us", "baseline_us")]
     found: dict[tuple[str, ...], PointSamples] = {}
-    for start, end in zip(starts, np.r_[starts[1:], count], strict=True):
-        cells = tuple(_text(columns[name][int(start)].as_py()) for name in POINT)
-        if cells in found:
-            raise refused(path, "", f"the samples of {' '.join(filter(None, cells))} are in several places")
-        part = slice(int(start), int(end))
+    for start, end in zip(starts, [*starts[1:], len(frame)], strict=False):
+        *cells, key = points.iloc[start]
+        said = " ".join(filter(None, cells))
+        if tuple(cells) in found:
+            raise refused(path, "", f"the samples of {said} are in several places")
         try:
-            split = _split(*(each[part] for each in numbers))
+            found[tuple(cells)] = PointSamples(key, *_split(*(each[start:end] for each in numbers)))
         except ValueError as error:
-            raise refused(path, "", f"of {' '.join(filter(None, cells))} {error}") from None
-        found[cells] = PointSamples(columns["build_key"][int(start)].as_py(), *split)
+            raise refused(path, "", f"of {said} {error}") from None
     return raw, found
 
 
-def read_table(path: Path, table: type = Sample, empty: Sequence[str] = ("d", "baseline_us")) -> tuple[bytes, Any]:
+def read_table(path: Path, table: Table = SAMPLE, empty: Sequence[str] = ("d", "baseline_us")) -> tuple[bytes, Any]:
     """The bytes of a file of samples, and its table. Raises UserError as `read_samples` does of the file as a whole.
 
     Args:
@@ -317,9 +345,9 @@ def read_table(path: Path, table: type = Sample, empty: Sequence[str] = ("d", "b
         file = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(raw))
         meta = file.metadata
         unfolded = sum(meta.row_group(i).total_byte_size for i in range(meta.num_row_groups))
-        if max(unfolded, 8 * len(kinds(table)) * meta.num_rows) > MOST_BYTES:
+        if max(unfolded, 8 * len(table) * meta.num_rows) > MOST_BYTES:
             raise refused(path, "", f"it would unfold into more than {MOST_BYTES >> 20} MB")
-        if file.schema_arrow.names != list(kinds(table)):
+        if file.schema_arrow.names != list(table):
             names = ", ".join(file.schema_arrow.names)
             raise UserError(f"the recording {path} has the columns {names}; {RESTORE}.")
         found = file.read()
@@ -330,7 +358,7 @@ def read_table(path: Path, table: type = Sample, empty: Sequence[str] = ("d", "b
     return raw, _cast(path, found, table, empty) if found.num_rows else found
 
 
-def _cast(path: Path, found: Any, table: type, empty: Sequence[str]) -> Any:
+def _cast(path: Path, found: Any, table: Table, empty: Sequence[str]) -> Any:
     """The table with its columns' exact types. Raises UserError where a column holds something else."""
     import pyarrow
     from pyarrow import types
@@ -347,10 +375,6 @@ def _cast(path: Path, found: Any, table: type, empty: Sequence[str]) -> Any:
             raise refused(path, "", f"{name} holds {kind}")
         fields.append(pyarrow.field(name, target))
     return found.cast(pyarrow.schema(fields))
-
-
-def _text(cell: Any) -> str:
-    return "" if cell is None else str(cell)
 
 
 def _split(

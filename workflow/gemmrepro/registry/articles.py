@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -33,13 +33,20 @@ class Article:
         hardware: the name of its chip in chips.yaml, by each name in the column `hardware`; None for what is no GPU.
         toolkits: its claims are judged on the first that has measurements.
         regime: how it measured; None where it does not say.
+        short: what pictures and headings call it; its name where it does not say.
+        headlines: the ids of the claims that it is known for, each with what the report's first picture calls it.
+        stories: what became of some claims, by id, for the report's first page.
         derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.derived`).
+        causes: patterns of the ids of claims that a cause of kernels/mechanisms.yaml explains, by its id.
     """
 
     name: str
     title: str | None = None
     source: str | None = None
     english: str | None = None
+    short: str | None = None
+    headlines: Mapping[str, str] = field(default_factory=dict)
+    stories: Mapping[str, str] = field(default_factory=dict)
     authors: Sequence[str] = ()
     date: str | None = None
     language: str = "English"
@@ -53,6 +60,7 @@ class Article:
     cache: str
     regime: str | None = None
     derive: Sequence[str] = ()
+    causes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def folder(name: str) -> Path:
@@ -237,7 +245,7 @@ def document_of(path: Path) -> Any:
     """A claims.yaml with its tables as one entry per case. Raises UserError as `declared`."""
     try:
         document = _parsed(path.read_text())
-    except (yaml.YAMLError, RecursionError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None

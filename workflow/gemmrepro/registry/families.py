@@ -18,12 +18,6 @@ from gemmrepro.core.files import load_module
 from gemmrepro.errors import UserError
 from gemmrepro.registry.records import Kernel
 
-FIGURES = (
-    *("climb", "ratio", "sizes", "tiles"),
-    *("tile_layout", "copy_layout", "mma_layout", "pipeline"),
-)
-"""Figures of a family's measurements, layouts and stages, as `Family.figures` names them; `gemmrepro.figures`."""
-
 
 @dataclass(frozen=True)
 class Family:
@@ -34,7 +28,7 @@ class Family:
         title: the heading of its chapter.
         article: the article's folder in articles/; None for a family without one.
         summary: one sentence on what is computed, and how.
-        figures: names of the figures of its measurements, in order; see FIGURES.
+        figures: names of the figures of its measurements, in order: "ratio", or functions of its figures.py.
         main_dtype: input type of its main ladder; by default that of its first GEMM with a baseline.
     """
 

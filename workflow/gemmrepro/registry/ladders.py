@@ -8,6 +8,8 @@ kernels of that source (other slices, other moduli).
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from gemmrepro.registry import families
 from gemmrepro.registry.records import Kernel
 
@@ -67,13 +69,13 @@ def twins(kernel: Kernel) -> list[Kernel]:
     return [sibling for sibling in later if _source_of(sibling) == _source_of(kernel)]
 
 
-def before(kernel: Kernel) -> Kernel | None:
+def before(kernel: Kernel, current: Collection[str] = ()) -> Kernel | None:
     """The kernel of the same input type that its gain is measured against.
 
     It is the kernel that `Story.gain_over` names; otherwise, for a tuned kernel, the first kernel of its source;
-    otherwise the previous rung. A rung of the article is compared with the article's previous rung, so that a rung
-    inserted between them changes nothing; a rung beyond the article with the rung directly before it. None if that rung
-    does not exist in this type.
+    otherwise the previous rung: for a rung of the article the article's previous one. None if that rung does not exist
+    in this type. Rungs that are not among `current`, the ids of kernels with current rows, are passed over, so that an
+    inserted rung changes nothing until it is measured; where neither it nor an earlier rung is current, none is.
     """
     if not kernel.timing.baseline or not kernel.problem.operation.ladder:
         return None
@@ -86,9 +88,14 @@ def before(kernel: Kernel) -> Kernel | None:
     rungs = first if _rung_of_source(kernel, first) else ladder
     sources = [_source_of(rung) for rung in rungs]
     earlier = [
-        rung for rung in rungs[: sources.index(_source_of(kernel))] if rung.story.article or not kernel.story.article
+        (rung, _rung_of_source(rung, ladder))
+        for rung in rungs[: sources.index(_source_of(kernel))]
+        if rung.story.article or not kernel.story.article
     ]
-    return _rung_of_source(earlier[-1], ladder) if earlier else None
+    known = [(rung, own) for rung, own in earlier if (own or rung).id in current]
+    if not known and kernel.id not in current:
+        known = earlier
+    return known[-1][1] if known else None
 
 
 def _rung_of_source(kernel: Kernel, ladder: list[Kernel]) -> Kernel | None:

@@ -7,6 +7,7 @@ same toolkit, is not compiled again.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -18,14 +19,13 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from gemmrepro.build.compile import compile_one, wanted_archs
 from gemmrepro.build.key import build_key, compiler
 from gemmrepro.build.sass import allocated_registers
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.files import read_json, write_atomic, write_json
-from gemmrepro.core.journal import UNFINISHED, sayer
+from gemmrepro.core.journal import sayer
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Tunable
@@ -78,13 +78,6 @@ class Compiled:
     spill_bytes: int | None = None
     shared_bytes: int | None = None
 
-    def is_of(self, candidate: Candidate, build_key: str, target: str) -> bool:
-        """Whether this is the result of compiling `candidate` under `build_key` for `target`."""
-        return (self.digest, self.build_key, self.target) == (candidate.digest, build_key, target)
-
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None or name == "error"}
-
 
 @dataclass(frozen=True)
 class Limits:
@@ -122,14 +115,9 @@ class Listing:
 
     def write(self) -> None:
         """Write ``candidates.json``."""
-        content = {
-            "kernel": self.tunable.id,
-            "toolkit": self.toolkit,
-            "toolkit_version": self.toolkit_version,
-            "target": self.target,
-            "packages": self.packages,
-            "candidates": [self.compiled[digest].to_json() for digest in self.candidates],
-        }
+        names = ("toolkit", "toolkit_version", "target", "packages")
+        rows = [asdict(self.compiled[digest]) for digest in self.candidates]
+        content = {"kernel": self.tunable.id, **{name: getattr(self, name) for name in names}, "candidates": rows}
         write_json(self.folder / LISTING, content)
 
     @classmethod
@@ -158,16 +146,13 @@ class Listing:
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise UserError(f"{path} is corrupt ({type(error).__name__}: {error}); {again}.") from None
-        if not listing.is_current():
+        today = {
+            digest: build_key(candidate.kernel, listing.toolkit_version, listing.packages)
+            for digest, candidate in listing.candidates.items()
+        }
+        if today != {digest: each.build_key for digest, each in compiled.items()}:
             raise UserError(f"{path} belongs to another space or other sources of {tunable.id}; {again}.")
         return listing
-
-    def is_current(self) -> bool:
-        """Whether these are today's candidates, compiled from today's sources."""
-        return self.compiled.keys() == self.candidates.keys() and all(
-            self.compiled[digest].build_key == build_key(candidate.kernel, self.toolkit_version, self.packages)
-            for digest, candidate in self.candidates.items()
-        )
 
     def binary(self, digest: str) -> Path:
         """The fat binary of a candidate."""
@@ -187,18 +172,17 @@ class Listing:
                 return str(error)
         launch = kernel.launch(shapes[0])
         threads = math.prod(launch.block)
-        if threads > limits.threads:
-            return f"{threads} threads per block are over the GPU's {limits.threads}"
-        shared = compiled.shared_bytes + launch.shared_bytes
-        if shared > limits.shared_bytes:
-            return f"{shared} bytes of shared memory per block are over the GPU's {limits.shared_bytes}"
-        registers = allocated_registers(compiled.registers, threads)
-        if registers > limits.registers:
-            return f"{registers} registers per block are over the GPU's {limits.registers}"
-        return None
-
-
-PROGRESS_SECONDS = 10.0
+        takes = {
+            "threads": (threads, limits.threads),
+            "bytes of shared memory": (compiled.shared_bytes + launch.shared_bytes, limits.shared_bytes),
+            "registers": (allocated_registers(compiled.registers, threads), limits.registers),
+        }
+        over = (
+            f"{taken} {what} per block are over the GPU's {most}"
+            for what, (taken, most) in takes.items()
+            if taken > most
+        )
+        return next(over, None)
 
 
 def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jobs: int) -> Listing:
@@ -209,18 +193,16 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
     """
     toolkit = find_toolkit(toolkit_name)
     combinations = candidates(tunable)
-    target = wanted_archs(combinations[0].kernel, toolkit, [arch])[-1]
-    start = reported = time.monotonic()
+    sample, start = combinations[0].kernel, time.monotonic()
+    target = wanted_archs(sample, toolkit, [arch])[-1]
     compiled: dict[str, Compiled] = {}
     pool = ThreadPoolExecutor(max(1, jobs))
     try:
         futures = [pool.submit(compile_candidate, candidate, toolkit, target, folder) for candidate in combinations]
-        for future in as_completed(futures):
-            result = future.result()
-            compiled[result.digest] = result
-            if time.monotonic() - reported > PROGRESS_SECONDS:
-                reported = time.monotonic()
-                say(f"{tunable.id}: {len(compiled)} of {len(combinations)} compiled")
+        for number, future in enumerate(as_completed(futures), 1):
+            compiled[future.result().digest] = future.result()
+            if number % 50 == 0:
+                say(f"{tunable.id}: {number} of {len(futures)} compiled")
     finally:
         pool.shutdown(cancel_futures=True)
     errors = [result.error for result in compiled.values() if result.error is not None]
@@ -230,16 +212,8 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
     )
     if len(errors) == len(combinations):
         raise UserError(f"no candidate of {tunable.id} compiles; the compiler says: {errors[0]}")
-    listing = Listing(
-        folder=folder,
-        tunable=tunable,
-        toolkit=toolkit.name,
-        toolkit_version=toolkit.version,
-        target=target,
-        packages=compiler(combinations[0].kernel).packages(combinations[0].kernel),
-        candidates={candidate.digest: candidate for candidate in combinations},
-        compiled=compiled,
-    )
+    packages, by_digest = compiler(sample).packages(sample), {each.digest: each for each in combinations}
+    listing = Listing(folder, tunable, toolkit.name, toolkit.version, target, packages, by_digest, compiled)
     listing.write()
     return listing
 
@@ -250,15 +224,14 @@ def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folde
     Raises:
         UserError: the source does not define the record's entry point.
     """
-    kernel, key = candidate.kernel, build_key(candidate.kernel, toolkit.version)
+    kernel = candidate.kernel
     binary, record = folder / f"{candidate.digest}.fatbin", folder / f"{candidate.digest}.json"
-    try:
+    compiled = Compiled(candidate.digest, candidate.params, build_key(kernel, toolkit.version), target, None)
+    with contextlib.suppress(OSError, ValueError, TypeError):  # there is none, or it is corrupt
         earlier = Compiled(**json.loads(record.read_text()))
-        if earlier.is_of(candidate, key, target) and (earlier.error is not None or binary.is_file()):
+        same = (earlier.digest, earlier.build_key, earlier.target) == (compiled.digest, compiled.build_key, target)
+        if same and (earlier.error is not None or binary.is_file()):
             return earlier
-    except (OSError, ValueError, TypeError):
-        pass  # there is none, or it is corrupt
-    compiled = Compiled(candidate.digest, candidate.params, key, target, None)
     try:
         fatbin, usage = compile_one(kernel, toolkit, target)
     except UserError as refused:
@@ -269,10 +242,9 @@ def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folde
                 f"{kernel.source_path.name} defines no '{kernel.code.entry}' for sm_{target}; check that it is "
                 f'extern "C" __global__ and that the tunable names it.'
             )
-        took = {name: getattr(usage, name) for name in FOOTPRINT}
-        compiled = replace(compiled, **took)
+        compiled = replace(compiled, **{name: getattr(usage, name) for name in FOOTPRINT})
         write_atomic(binary, fatbin)
-    write_json(record, compiled.to_json())
+    write_json(record, asdict(compiled))
     return compiled
 
 
@@ -289,10 +261,6 @@ HANG_SECONDS = 60.0
 
 REPLACE = 76
 """Exit code of a measuring process whose GPU context a candidate broke."""
-
-
-class Unfinished(Exception):
-    """The time budget ended."""
 
 
 class Broken(Exception):
@@ -321,7 +289,7 @@ def supervise(command: Sequence[str], journal: Path, hang_seconds: float = HANG_
         code, reason = _run(command, journal, earlier, hang_seconds)
         name = suspect(journal)
         if code != REPLACE:
-            if code in (0, UNFINISHED, -signal.SIGINT, -signal.SIGTERM) or not name or name == earlier:
+            if code in (0, -signal.SIGINT, -signal.SIGTERM) or not name or name == earlier:
                 return code
             write_atomic(marker(journal), f"{name} {reason or f'its process ended with code {code}'}")
         say("a candidate made the GPU unusable for its process; going on in a new one")

@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.core.files import read_json, write_atomic
-from gemmrepro.core.journal import UNFINISHED, card_of, end_with_parent
+from gemmrepro.core.journal import card_of, end_with_parent
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Tunable
 from gemmrepro.tune import candidates
@@ -58,42 +57,27 @@ def measure_step(arguments: Namespace) -> int:
     """Supervise the search, or, as the process that is supervised, do it. Returns an exit code."""
     _start_anew()
     tunable, sizes = registry.tunable(arguments.kernel), parse_sizes(arguments.sizes)
-    if arguments.rounds < 1:
-        raise UserError("--rounds must be at least 1.")
     listing = Listing.read(arguments.candidates, tunable)  # refused here once, rather than in every process
-    arguments.table = arguments.table or arguments.out.with_suffix(".csv")
-    arguments.journal = arguments.journal or arguments.out.parent / "journal" / tunable.id
+    journal = arguments.out.parent / "journal" / tunable.id
     if arguments.worker:
-        return _search(arguments, listing, sizes)
-    start = time.monotonic()
+        return _search(listing, sizes, journal, arguments.out)
     command = [sys.executable, "-m", "gemmrepro", "tune-measure", "--worker", "--kernel", tunable.id]
-    if arguments.budget is not None:
-        command += ["--deadline", str(time.time() + arguments.budget)]
-    command += ["--sizes", ",".join(map(str, sizes))]
-    for name in ("candidates", "out", "table", "journal", "rounds"):
-        command += [f"--{name}", str(getattr(arguments, name))]
-    code = candidates.supervise(command, arguments.journal)
-    if code == UNFINISHED:
-        say(f"stopped after {time.monotonic() - start:.0f} s; run the same command again to continue")
-    return code
+    command += ["--sizes", arguments.sizes, "--candidates", str(arguments.candidates), "--out", str(arguments.out)]
+    return candidates.supervise(command, journal)
 
 
-def _search(arguments: Namespace, listing: Listing, sizes: list[int]) -> int:
+def _search(listing: Listing, sizes: list[int], journal: Path, out: Path) -> int:
     # Only here: the toolkits' images need not hold what measuring takes.
     from gemmrepro.gpu import device
-    from gemmrepro.tune.bench import Bench, search, stages_with
+    from gemmrepro.tune.bench import Bench, search
 
     end_with_parent()
-    session = device.open_gpu(card_of(arguments.journal))
-    deadline = None if arguments.deadline is None else time.monotonic() + arguments.deadline - time.time()
+    session = device.open_gpu(card_of(journal))
     with device.exclusive(session):
         if session.other_processes():
             say("another process has this GPU open; if it computes, that will show in these times")
         try:
-            bench = Bench(session, listing, arguments.journal, deadline)
-            search(bench, sizes, arguments.out, arguments.table, stages_with(arguments.rounds))
-        except candidates.Unfinished:
-            return UNFINISHED
+            search(Bench(session, listing, journal), sizes, out)
         except candidates.Broken:
             return candidates.REPLACE
     return 0
@@ -140,25 +124,26 @@ def _winner(path: Path) -> tuple[Tunable, str, dict[str, Any]]:
     """
     result = read_json(path, "the tuning result", "run the measure step again")
     try:
-        tunable, gpu, winner = registry.tunable(result["kernel"]), result["gpu"]["slug"], result["winner"]
+        tunable, winner = registry.tunable(result["kernel"]), result["winner"]
         params, sizes = dict(winner["params"]), winner["sizes"]
+        if not tunable.holds(params):
+            raise UserError(
+                f"{path} names constants that the space of {tunable.id} does not hold ({params}); run the compile and "
+                "measure steps again."
+            )
         entry = {
+            # In the order of the space, as constants enter the build key.
+            "params": {name: params[name] for name in tunable.space},
             **{name: result[name] for name in ("target", "toolkit", "toolkit_version", "driver")},
             "baseline": result["baseline"]["version"],
             "candidates": result["count"]["candidates"],
             **{name: {size: point[name] for size, point in sizes.items()} for name in ("tflops", "ratio")},
         }
+        return tunable, result["gpu"]["slug"], entry
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"{path} is no tuning result ({type(error).__name__}: {error}); run the measure step again."
         ) from None
-    if not tunable.holds(params):
-        raise UserError(
-            f"{path} names constants that the space of {tunable.id} does not hold ({params}); run the compile and "
-            "measure steps again."
-        )
-    # In the order of the space, as constants enter the build key.
-    return tunable, gpu, {"params": {name: params[name] for name in tunable.space}, **entry}
 
 
 def _installed(path: Path) -> dict[str, Any]:

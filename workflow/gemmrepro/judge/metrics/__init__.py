@@ -11,32 +11,11 @@ from gemmrepro.judge.metrics.base import FigureMetric, Untestable
 from gemmrepro.judge.metrics.calculated import CalculatedFigure, Opcodes
 from gemmrepro.judge.metrics.consistent import Consistent
 from gemmrepro.judge.metrics.experiment import ExperimentColumn
-from gemmrepro.judge.metrics.rows import (
-    BaselineRatio,
-    BaselineThroughput,
-    CeilingShare,
-    Duration,
-    Faster,
-    Order,
-    Speedup,
-    Throughput,
+from gemmrepro.judge.metrics.rows import ROW_METRICS
+
+_OTHERS = (
+    *(Opcodes("opcodes", "instructions"), ExperimentColumn("experiment"), CalculatedFigure("calculated")),
+    *(Consistent("consistent"), Untestable("none")),
 )
 
-_THROUGHPUT, _RATIO = Throughput("tflops", "TFLOP/s"), BaselineRatio("ratio", "ratio")
-_METRICS: tuple[FigureMetric, ...] = (
-    _THROUGHPUT,
-    Duration("time", "ms"),
-    BaselineThroughput("baseline_tflops", "TFLOP/s"),
-    _RATIO,
-    CeilingShare("ceiling_share", "ratio"),
-    Speedup("speedup", "ratio"),
-    Faster("faster", "ratio"),
-    Order("order", "", {"tflops": _THROUGHPUT, "ratio": _RATIO}),
-    Opcodes("opcodes", "instructions"),
-    ExperimentColumn("experiment", ""),
-    CalculatedFigure("calculated", ""),
-    Consistent("consistent", ""),
-    Untestable("none", ""),
-)
-
-METRICS: Mapping[str, FigureMetric] = {metric.word: metric for metric in _METRICS}
+METRICS: Mapping[str, FigureMetric] = {metric.word: metric for metric in (*ROW_METRICS, *_OTHERS)}

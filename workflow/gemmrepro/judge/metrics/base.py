@@ -10,23 +10,15 @@ from gemmrepro import registry
 from gemmrepro.core import schemas
 from gemmrepro.core.text import format_number
 from gemmrepro.judge.carrying import Carried, unit_factor
-from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.claim import Claim, Problem
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.rules import NOT_TESTABLE, Verdict, difference, judge_value
 from gemmrepro.registry.chips import same_gpu
 
 
 @dataclass(frozen=True)
-class Problem:
-    """What is wrong with a claim, and the key of it that is wrong."""
-
-    key: str
-    message: str
-
-
-@dataclass(frozen=True)
 class Reading:
-    """The values that one toolkit's rows give for a claim.
+    """The values that one toolkit's rows give for a claim; one value for most metrics.
 
     `toolkit` is None if no toolkit built what was measured; `exact` counts the points without a quotient because both
     sides are zero.
@@ -38,7 +30,6 @@ class Reading:
 
     @property
     def value(self) -> Value:
-        """The first value, which is the only one of most metrics."""
         return self.values[0]
 
 
@@ -62,24 +53,20 @@ class OtherToolkitsOnly(NotMeasured):
         self.others = tuple(others)
 
 
-@dataclass(frozen=True)
-class Exhibit:
-    """A value in a claim's entry of verdicts.json; `static` where it needed no measurement."""
+def exhibit(value: Value, *, judged: bool = True, **origin: Any) -> dict[str, Any]:
+    """A value in a claim's entry of verdicts.json; of `origin` the `experiment`, or `static` for what needs no GPU."""
+    return {**value.as_json(), "judged": judged, **origin}
 
-    value: Value
-    judged: bool = True
-    experiment: str | None = None
-    static: bool = False
 
-    def as_json(self) -> dict[str, Any]:
-        origin = {"experiment": self.experiment} if self.experiment else {}
-        return {**self.value.as_json(), "judged": self.judged, **origin, **({"static": True} if self.static else {})}
+def not_judged(readings: Sequence[Reading]) -> list[dict[str, Any]]:
+    """The exhibits of toolkits that the claim is not judged on."""
+    return [exhibit(value, judged=False) for reading in readings for value in reading.values]
 
 
 def unknown_kernels(claim: Claim, libraries: Collection[str] = ()) -> list[Problem]:
     """A problem for each kernel that the claim names and no family has, nor `libraries`."""
     known = {*libraries, *(kernel.id for kernel in registry.kernels())}
-    return [Problem("compute", f"there is no kernel '{kernel}'") for kernel in claim.kernels if kernel not in known]
+    return [("compute", f"there is no kernel '{kernel}'") for kernel in claim.kernels if kernel not in known]
 
 
 def gate_note(claim: Claim, evidence: Evidence, toolkit: str | None) -> str:
@@ -89,39 +76,16 @@ def gate_note(claim: Claim, evidence: Evidence, toolkit: str | None) -> str:
     return f" The numerical gate has not passed for {named}." if named else ""
 
 
-def read_toolkits(metric: FigureMetric, claim: Claim, evidence: Evidence, any_toolkit: bool = False) -> Readings:
-    """A reading for each toolkit that has one. The first toolkit with rows of the family is the one that counts.
-
-    Args:
-        any_toolkit: if that toolkit has no reading, judge on another one's.
-
-    Raises:
-        NotMeasured: no toolkit has a reading; the reason is that of the first.
-        OtherToolkitsOnly: the toolkit that counts has none.
-    """
-    readings: list[Reading] = []
-    reasons: list[NotMeasured] = []
-    toolkits = evidence.toolkits(claim.toolkits)
-    for toolkit in toolkits:
-        try:
-            readings.append(metric.measure(claim, evidence, toolkit))
-        except NotMeasured as reason:
-            reasons.append(reason)
-    if not readings:
-        raise reasons[0]
-    if readings[0].toolkit != toolkits[0] and not any_toolkit:
-        raise OtherToolkitsOnly(reasons[0], readings)
-    return Readings(readings[0], tuple(readings[1:]))
-
-
 @dataclass(frozen=True)
 class FigureMetric:
     """A metric whose one value is compared with one published figure, within the claim's tolerance."""
 
     word: str
-    unit: str
+    unit: str = ""
     way: ClassVar[str] = "measured"
     of_rows: ClassVar[bool] = False
+    any_toolkit: ClassVar[bool] = False
+    """Whether it is judged on another toolkit's reading where that which counts has none."""
 
     @property
     def rule(self) -> str:
@@ -135,13 +99,28 @@ class FigureMetric:
         return evidence.measured.gpu
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        return read_toolkits(self, claim, evidence)
+        """A reading for each toolkit that has one. The first toolkit with rows of the family is the one that counts.
+
+        Raises:
+            NotMeasured: no toolkit has a reading; the reason is that of the first.
+            OtherToolkitsOnly: the toolkit that counts has none.
+        """
+        readings: list[Reading] = []
+        reasons: list[NotMeasured] = []
+        toolkits = evidence.toolkits(claim.toolkits)
+        for toolkit in toolkits:
+            try:
+                readings.append(self.measure(claim, evidence, toolkit))
+            except NotMeasured as reason:
+                reasons.append(reason)
+        if not readings:
+            raise reasons[0]
+        if readings[0].toolkit != toolkits[0] and not self.any_toolkit:
+            raise OtherToolkitsOnly(reasons[0], readings)
+        return Readings(readings[0], tuple(readings[1:]))
 
     def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
-        return Reading(toolkit, self.values(claim, evidence, toolkit))
-
-    def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
-        """The measured counterpart of the published figure. Raises NotMeasured."""
+        """The measured counterpart of the published figure by one toolkit. Raises NotMeasured."""
         raise NotImplementedError
 
     def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
@@ -154,17 +133,18 @@ class FigureMetric:
         return judge_value(readings.judged.value, wanted, tolerance, claim.within_factor, claim.same_side)
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
-        measured = self.describe(claim, readings.judged.values, self.machine(claim, evidence) or "this machine")
-        notes = _other_toolkits(readings) + self.tuned_note(claim, evidence, readings.judged)
+        measured = self.describe(claim, readings.judged.value, self.machine(claim, evidence) or "this machine")
+        one = len(readings.judged.values) == 1
+        notes = "".join(f" With {other.toolkit}: {other.value.text()}." for other in readings.others if one)
+        notes += self.tuned_note(claim, evidence, readings.judged)
         if verdict.kind == NOT_TESTABLE:
             return f"{measured}.{notes} {verdict.reason}"
         if readings.carried is not None:
             measured += f". {carried_over(claim, readings)}"
         return f"{measured}: {verdict.reason}.{notes}" + gate_note(claim, evidence, readings.judged.toolkit)
 
-    def describe(self, claim: Claim, values: Sequence[Value], machine: str) -> str:
+    def describe(self, claim: Claim, value: Value, machine: str) -> str:
         """What was published and what was measured, as a sentence without its full stop."""
-        value = values[0]
         measured = f"{value.text()} on {machine}, {value.name} ({value.conditions})"
         if value.took:
             took = f"{claim.compute['kernel']} takes {value.took}"
@@ -180,8 +160,8 @@ class FigureMetric:
         """A sentence on the claim's kernel with tuned constants; '' for a metric that tuning does not affect."""
         return ""
 
-    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
-        return [Exhibit(value) for value in readings.judged.values] + not_judged(readings.others)
+    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[dict[str, Any]]:
+        return [exhibit(value) for value in readings.judged.values] + not_judged(readings.others)
 
 
 @dataclass(frozen=True)
@@ -193,11 +173,6 @@ class Untestable(FigureMetric):
 
     def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
         return claim.transfer["why"]
-
-
-def not_judged(readings: Sequence[Reading]) -> list[Exhibit]:
-    """The exhibits of toolkits that the claim is not judged on."""
-    return [Exhibit(value, judged=False) for reading in readings for value in reading.values]
 
 
 def published(claim: Claim) -> float:
@@ -217,28 +192,15 @@ def carried_over(claim: Claim, readings: Readings) -> str:
     """How the published figure carried over, and how far the measured one is off, as a sentence without full stop."""
     if readings.carried is None:
         raise ValueError(f"{claim.id} carries nothing over")
-    measured = readings.judged.value
-    value, wanted = measured.value, expected(claim, readings)
-    text = readings.carried.sentence(claim, value * unit_factor(measured.unit, claim.unit))
+    measured, wanted = readings.judged.value, expected(claim, readings)
+    text = readings.carried.sentence(claim, measured.value * unit_factor(measured.unit, claim.unit))
     unit = "" if measured.unit in ("ratio", "") else f" {measured.unit}"
     return (
         f"{text[0].upper()}{text[1:]}; so {format_number(wanted, 4)}{unit} is expected here, and the measured value is "
-        f"{difference(value, wanted)}"
+        f"{difference(measured.value, wanted)}"
     )
 
 
 def on_hardware(claim: Claim) -> str:
     """`` on NVIDIA A6000``; '' for a figure that belongs to no GPU."""
     return f" on {claim.hardware}" if claim.hardware else ""
-
-
-def unit_of(claim: Claim, default: str) -> str:
-    """The unit to measure in: that of the first published row, or `default`."""
-    return str(claim.published[0]["unit"]) if claim.published else default
-
-
-def _other_toolkits(readings: Readings) -> str:
-    """A sentence for each other toolkit's value, where there is one value to compare."""
-    if len(readings.judged.values) != 1:
-        return ""
-    return "".join(f" With {reading.toolkit}: {reading.value.text()}." for reading in readings.others)

@@ -5,24 +5,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.build.record import MachineCode
 from gemmrepro.core.text import as_published, format_number
 from gemmrepro.errors import UserError
 from gemmrepro.judge.calculation import FILE, Calculated, Inputs, calculation
-from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.claim import Claim, Problem
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
-from gemmrepro.judge.metrics.base import (
-    Exhibit,
-    FigureMetric,
-    Problem,
-    Reading,
-    Readings,
-    published,
-    read_toolkits,
-    unknown_kernels,
-)
+from gemmrepro.judge.metrics.base import FigureMetric, Reading, Readings, exhibit, published, unknown_kernels
 from gemmrepro.judge.rules import Verdict, difference, judge_bounds, judge_counts
 from gemmrepro.judge.wording import opcodes, sentence
 from gemmrepro.registry.articles import chip_of
@@ -36,21 +28,21 @@ class CalculatedFigure(FigureMetric):
     """
 
     way = "count"
+    any_toolkit = True
 
     def check(self, claim: Claim) -> list[Problem]:
-        problems = unknown_kernels(claim)
         try:
             calculation(claim.family, claim.compute["function"])
         except UserError as error:
-            problems.append(Problem("compute.function", str(error).rstrip(".")))
-        return problems
+            return [*unknown_kernels(claim), ("compute.function", str(error).rstrip("."))]
+        return unknown_kernels(claim)
 
     def machine(self, claim: Claim, evidence: Evidence) -> str | None:
         return evidence.measured.gpu if counted(claim) else None
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
         if "kernels" in claim.compute:
-            return read_toolkits(self, claim, evidence, any_toolkit=True)
+            return super().read(claim, evidence)
         return Readings(self.measure(claim, evidence, ""))
 
     def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
@@ -97,10 +89,10 @@ class CalculatedFigure(FigureMetric):
             text += f"; published {claim.figure_with_unit}: {difference(value.value, published(claim))}"
         return f"{text}, {verdict.reason}. No GPU was used."
 
-    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
+    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[dict[str, Any]]:
         if counted(claim):
             return super().exhibits(claim, readings, evidence)
-        return [Exhibit(readings.judged.value, static=True)]
+        return [exhibit(readings.judged.value, static=True)]
 
 
 def counted(claim: Claim) -> bool:
@@ -141,20 +133,17 @@ class Opcodes(FigureMetric):
     """Instructions whose whole opcode matches `pattern`, counted for each target. Builds by any toolkit count."""
 
     way = "count"
+    any_toolkit = True
 
     def check(self, claim: Claim) -> list[Problem]:
         # Any family's: a build record needs no measurement.
-        problems = unknown_kernels(claim)
         try:
             re.compile(claim.compute["pattern"])
         except re.error as error:
-            problems.append(Problem("compute.pattern", str(error)))
-        return problems
+            return [*unknown_kernels(claim), ("compute.pattern", str(error))]
+        return unknown_kernels(claim)
 
-    def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        return read_toolkits(self, claim, evidence, any_toolkit=True)
-
-    def values(self, claim: Claim, evidence: Evidence, toolkit: str) -> tuple[Value, ...]:
+    def measure(self, claim: Claim, evidence: Evidence, toolkit: str) -> Reading:
         kernel, pattern = claim.compute["kernel"], claim.compute["pattern"]
         evidence.check_gate(kernel)
         record = evidence.build(kernel, toolkit)
@@ -165,7 +154,7 @@ class Opcodes(FigureMetric):
             count = float(sum(number for opcode, number in code.instructions.items() if re.fullmatch(pattern, opcode)))
             source = (f"results/build/{toolkit}/{kernel}.json#archs.{arch}.instructions",)
             values.append(Value(f"{kernel}, {toolkit}, {arch}", count, count, count, self.unit, source))
-        return tuple(values)
+        return Reading(toolkit, tuple(values))
 
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
         counts = [value for reading in (readings.judged, *readings.others) for value in reading.values]
@@ -175,8 +164,8 @@ class Opcodes(FigureMetric):
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         return f"{sentence(verdict.reason)}."
 
-    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
+    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[dict[str, Any]]:
         """One count stands for all targets: that of the GPU at hand, or else the smallest."""
         values = readings.judged.values
         at_hand = [value for value in values if value.label.endswith(str(evidence.measured.arch))]
-        return [Exhibit(at_hand[0] if at_hand else min(values, key=lambda value: value.value))]
+        return [exhibit(at_hand[0] if at_hand else min(values, key=lambda value: value.value))]

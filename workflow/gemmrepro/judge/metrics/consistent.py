@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from gemmrepro.core.text import as_published, format_number
-from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.claim import Claim, Problem
 from gemmrepro.judge.evidence import Evidence, Value
 from gemmrepro.judge.expressions import evaluate, names_in
-from gemmrepro.judge.metrics.base import Exhibit, FigureMetric, Problem, Reading, Readings
+from gemmrepro.judge.metrics.base import FigureMetric, Reading, Readings, exhibit
 from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, Verdict, difference
 
 _CELLS = ("article", "system", "metric", "n", "d", "dtype", "table", "hardware")
@@ -20,74 +21,6 @@ _CELLS = ("article", "system", "metric", "n", "d", "dtype", "table", "hardware")
 _TIMES = "\N{MULTIPLICATION SIGN}"
 
 _RELATIONS = ("equals", "below", "above")
-
-
-@dataclass(frozen=True)
-class Consistent(FigureMetric):
-    """An expression of named published rows, compared with another one: equal within the tolerance, below or above."""
-
-    way = "consistent"
-
-    def check(self, claim: Claim) -> list[Problem]:
-        problems = []
-        relation, other = _relation(claim)
-        named = {name for case in claim.compute.get("each", ()) for name in case} - set(_CELLS)
-        if strange := sorted(named - set(claim.compute["rows"])):
-            problems.append(Problem("compute.each", f"there is no row '{strange[0]}'"))
-        for key in ("expect", relation):
-            try:
-                for values in _values(claim):
-                    evaluate(str(claim.compute[key]), values)
-            except ValueError as error:
-                problems.append(Problem(f"compute.{key}", str(error)))
-        if problems:
-            return problems
-        used = names_in(str(claim.compute["expect"])) | names_in(other)
-        if idle := sorted(set(claim.compute["rows"]) - used):
-            problems.append(Problem("compute.rows", f"neither side uses '{idle[0]}'"))
-        if str(claim.compute["expect"]).strip() == other.strip():
-            problems.append(Problem(f"compute.{relation}", "both sides are the same expression"))
-        if (relation == "equals") != (claim.tolerance is not None):
-            problems.append(
-                Problem("tolerance", "stands with 'equals', for the digits that the article prints, and only there")
-            )
-        return problems
-
-    def machine(self, claim: Claim, evidence: Evidence) -> str | None:
-        return None
-
-    def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        value = max(_cases(claim), key=_Case.strain).value
-        rows = claim.published
-        sources = tuple(f"articles/{row['article']}: {row['system']}, {row['metric']}" for row in rows)
-        label = str(claim.compute["expect"])
-        return Readings(Reading(None, (Value(label, value, value, value, self.unit, sources),)))
-
-    def judge(self, claim: Claim, readings: Readings) -> Verdict:
-        cases = _cases(claim)
-        wrong = [case for case in cases if not case.holds]
-        of = f" in {len(cases) - len(wrong)} of {len(cases)} cases" if len(cases) > 1 and wrong else ""
-        if _relation(claim)[0] == "equals":
-            side = "outside" if wrong else "within"
-            reason = f"{side} the {100 * (claim.tolerance or 0):g}% allowed"
-        else:
-            reason = "against the statement" if wrong else "as stated"
-        return Verdict(CONTRADICTORY if wrong else CONSISTENT, f"{reason}; it holds{of}" if of else reason)
-
-    def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
-        cases = _cases(claim)
-        case = max(cases, key=_Case.strain)
-        relation, text = _relation(claim)
-        signs = relation == "equals" and case.other and case.value / case.other > 0
-        off = f", {difference(case.value, case.other)}" if signs else ""
-        beside = f", {'' if case.holds else 'not '}{relation} " if relation != "equals" else ", beside "
-        among = f"Of {len(cases)} cases the one that is furthest off: " if len(cases) > 1 else ""
-        left = _worked_out(str(claim.compute["expect"]), case.value, case.values)
-        right = _worked_out(text, case.other, case.values)
-        return f"{among}{left}{beside}{right}{off}: {verdict.reason}. Nothing was measured."
-
-    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
-        return [Exhibit(readings.judged.value, static=True)]
 
 
 @dataclass(frozen=True)
@@ -106,10 +39,77 @@ class _Case:
             return abs(self.value - self.other) <= self.tolerance * abs(self.other)
         return self.value < self.other if self.relation == "below" else self.value > self.other
 
+    @property
     def strain(self) -> float:
         """How close the case is to not holding, or how far beyond; larger is worse."""
         off = (self.value - self.other) / (abs(self.other) or 1.0)
         return abs(off) if self.relation == "equals" else off if self.relation == "below" else -off
+
+
+@dataclass(frozen=True)
+class Consistent(FigureMetric):
+    """An expression of named published rows, compared with another one: equal within the tolerance, below or above."""
+
+    way = "consistent"
+
+    def check(self, claim: Claim) -> list[Problem]:
+        problems = []
+        compute, (relation, other) = claim.compute, _relation(claim)
+        expect, rows = str(compute["expect"]), set(compute["rows"])
+        if strange := sorted({name for case in compute.get("each", ()) for name in case} - {*_CELLS, *rows}):
+            problems.append(("compute.each", f"there is no row '{strange[0]}'"))
+        for key in ("expect", relation):
+            try:
+                for values in _values(claim):
+                    evaluate(str(compute[key]), values)
+            except ValueError as error:
+                problems.append((f"compute.{key}", str(error)))
+        if problems:
+            return problems
+        if idle := sorted(rows - names_in(expect) - names_in(other)):
+            problems.append(("compute.rows", f"neither side uses '{idle[0]}'"))
+        if expect.strip() == other.strip():
+            problems.append((f"compute.{relation}", "both sides are the same expression"))
+        if (relation == "equals") != (claim.tolerance is not None):
+            where = "stands with 'equals', for the digits that the article prints, and only there"
+            problems.append(("tolerance", where))
+        return problems
+
+    def machine(self, claim: Claim, evidence: Evidence) -> str | None:
+        return None
+
+    def read(self, claim: Claim, evidence: Evidence) -> Readings:
+        value, label = max(_cases(claim), key=_strain).value, str(claim.compute["expect"])
+        sources = tuple(f"articles/{row['article']}: {row['system']}, {row['metric']}" for row in claim.published)
+        return Readings(Reading(None, (Value(label, value, value, value, self.unit, sources),)))
+
+    def judge(self, claim: Claim, readings: Readings) -> Verdict:
+        cases = _cases(claim)
+        wrong = [case for case in cases if not case.holds]
+        reason = "against the statement" if wrong else "as stated"
+        if _relation(claim)[0] == "equals":
+            reason = f"{'outside' if wrong else 'within'} the {100 * (claim.tolerance or 0):g}% allowed"
+        if len(cases) > 1 and wrong:
+            reason += f"; it holds in {len(cases) - len(wrong)} of {len(cases)} cases"
+        return Verdict(CONTRADICTORY if wrong else CONSISTENT, reason)
+
+    def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
+        cases = _cases(claim)
+        case = max(cases, key=_strain)
+        relation, text = _relation(claim)
+        signs = relation == "equals" and case.other and case.value / case.other > 0
+        off = f", {difference(case.value, case.other)}" if signs else ""
+        beside = f", {'' if case.holds else 'not '}{relation} " if relation != "equals" else ", beside "
+        among = f"Of {len(cases)} cases the one that is furthest off: " if len(cases) > 1 else ""
+        left = _worked_out(str(claim.compute["expect"]), case.value, case.values)
+        right = _worked_out(text, case.other, case.values)
+        return f"{among}{left}{beside}{right}{off}: {verdict.reason}. Nothing was measured."
+
+    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[dict[str, Any]]:
+        return [exhibit(readings.judged.value, static=True)]
+
+
+_strain = attrgetter("strain")
 
 
 def references(compute: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -26,15 +26,14 @@ from gemmrepro.core.text import filled_in, format_number
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.results import Results, row_key
 from gemmrepro.judge.carrying import unit_factor
-from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.claim import Claim, Problem
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import (
-    Exhibit,
     FigureMetric,
-    Problem,
     Reading,
     Readings,
     carried_over,
+    exhibit,
     expected,
     gate_note,
     on_hardware,
@@ -63,84 +62,49 @@ class PointValue(Value):
         return format_number(self.value) if math.isfinite(self.value) else "infinite (the divisor is 0)"
 
 
-@dataclass(frozen=True)
-class _Point:
-    """Where a value is read: the cells that pick the row, the kernel, and the published row that gave the point."""
-
-    cells: Mapping[str, Any]
-    kernel: str
-    published: Mapping[str, Any] | None = None
-
-
 def combinations(where: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every combination of the values that `where` gives its columns; a list contributes each of its values."""
     lists = [values if isinstance(values, list) else [values] for values in where.values()]
     return [dict(zip(where, values, strict=True)) for values in product(*lists)]
 
 
-def point_values(results: Results, claim: Claim, toolkit: str) -> tuple[list[PointValue], int]:
-    """The claim's value at each of its points.
-
-    Returns:
-        (values, number of points left out because both sides of the quotient are zero there).
-
-    Raises:
-        NotMeasured: a point has no row that may support a claim.
-    """
-    values = [_value_at(results, claim, toolkit, point) for point in _points(claim)]
-    measured = [value for value in values if value is not None]
-    return measured, len(values) - len(measured)
+Point = tuple[dict[str, Any], str, Mapping[str, Any] | None]
+"""Where a value is read: the cells that pick the row, the kernel, and the published row that gave the point."""
 
 
-def _points(claim: Claim) -> Iterator[_Point]:
-    compute = claim.compute
+def _points(claim: Claim) -> Iterator[Point]:
+    compute, where = claim.compute, claim.compute.get("where") or {}
     if "by" not in compute:
-        yield from (_Point(cells, compute["kernel"]) for cells in combinations(compute.get("where") or {}))
+        yield from ((cells, compute["kernel"], None) for cells in combinations(where))
         return
     for row in claim.published:
-        cells = {**(compute.get("where") or {}), **{column: row[column] for column in compute["by"]}}
-        yield _Point(cells, filled_in(compute["kernel"], {"d": row["d"]}), row)
+        cells = {**where, **{column: row[column] for column in compute["by"]}}
+        yield cells, filled_in(compute["kernel"], {"d": row["d"]}), row
 
 
-def _value_at(results: Results, claim: Claim, toolkit: str, point: _Point) -> PointValue | None:
+def _value_at(results: Results, claim: Claim, toolkit: str, point: Point) -> PointValue | None:
     """The value at one point; None where both sides of the quotient are zero. Raises NotMeasured."""
-    compute, column = claim.compute, results.experiment.column(claim.compute["value"])
-    value, low, high, row = _cell(results, compute["value"], point.kernel, toolkit, point.cells)
-    keys = [row_key(claim.family, results.experiment.name, row, *point.cells)]
+    (cells, kernel, row), compute, name = point, claim.compute, results.experiment.name
+    unit = results.experiment.column(compute["value"]).unit
+    published = None if row is None else float(row["value"]) * unit_factor(str(row["unit"]), unit)
+    value, low, high, read = _cell(results, compute["value"], kernel, toolkit, cells)
+    keys = [row_key(claim.family, name, read, *cells)]
+    if claim.tolerance is not None:
+        unit = unit or "ratio"
     if "over" in compute:
-        over_cells = {**point.cells, **(compute.get("over_where") or {})}
+        over_cells, unit = {**cells, **(compute.get("over_where") or {})}, "ratio"
         over, over_low, over_high, over_row = _cell(results, compute["value"], compute["over"], toolkit, over_cells)
-        keys.append(row_key(claim.family, results.experiment.name, over_row, *over_cells))
+        keys.append(row_key(claim.family, name, over_row, *over_cells))
         if value == 0 and over == 0:
             return None
-        value, low, high = _divide(value, over), _divide(low, over_high), _divide(high, over_low)
-    name = _name(point, compute["kernel"])
-    label = ", ".join(filter(None, (name, toolkit if results.toolkit else None)))
-    unit, published = _unit(claim, column.unit), _published(point, column.unit)
-    return PointValue(label, value, low, high, unit, tuple(keys), point=name, published=published)
-
-
-def _divide(dividend: float, divisor: float) -> float:
-    return dividend / divisor if divisor else math.inf
-
-
-def _unit(claim: Claim, of_column: str) -> str:
-    if "over" in claim.compute:
-        return "ratio"
-    return of_column if claim.tolerance is None else of_column or "ratio"
-
-
-def _published(point: _Point, unit: str) -> float | None:
-    row = point.published
-    return None if row is None else float(row["value"]) * unit_factor(str(row["unit"]), unit)
-
-
-def _name(point: _Point, kernel: str) -> str:
-    """A point by its cells; the operands' distribution, in the column `law`, needs no heading."""
-    cells = [str(value) if column == "law" else f"{column} {value}" for column, value in point.cells.items()]
-    if point.published is not None and point.kernel != kernel:
-        cells.append(f"d {point.published['d']}")
-    return ", ".join(cells)
+        pairs = (value, over), (low, over_high), (high, over_low)
+        value, low, high = (above / below if below else math.inf for above, below in pairs)
+    # The operands' distribution, in the column `law`, needs no heading.
+    place = [str(cell) if column == "law" else f"{column} {cell}" for column, cell in cells.items()]
+    if row is not None and kernel != compute["kernel"]:
+        place.append(f"d {row['d']}")
+    label = ", ".join([*place, *([toolkit] if results.toolkit else [])])
+    return PointValue(label, value, low, high, unit, tuple(keys), point=", ".join(place), published=published)
 
 
 def _cell(
@@ -189,10 +153,8 @@ def _bounds(value: PointValue, compute: Mapping[str, Any]) -> tuple[float, float
     """(what the value must be above, its least, its most), infinite where the claim sets no bound."""
     wanted = value.published if value.expected is None else value.expected
     if wanted is not None and ("near" in compute or "factor" in compute):
-        share = compute.get("near", 0.0)
-        factor = compute.get("factor", 1.0)
-        least, most = sorted((wanted * (1 - share) / factor, wanted * (1 + share) * factor))
-        return -math.inf, least, most
+        share, factor = compute.get("near", 0.0), compute.get("factor", 1.0)
+        return -math.inf, *sorted((wanted * (1 - share) / factor, wanted * (1 + share) * factor))
     return compute.get("above", -math.inf), compute.get("least", -math.inf), compute.get("most", math.inf)
 
 
@@ -223,43 +185,45 @@ def describe(values: Sequence[PointValue], exact: int, compute: Mapping[str, Any
     subject = sentence(flag[1] if flag else meaning)
     kernel = title(compute["kernel"]) if "{" not in compute["kernel"] else "each number of slices"
     if "by" in compute:
-        return f"{subject}, for {kernel} on {machine}:{_each_with_published(values, compute)}"
+        return f"{subject}, for {kernel} on {machine}: {_each_with_published(values, compute)}"
+    divisor = ""
+    if "over" in compute:
+        elsewhere = ", ".join(f"{key} {value}" for key, value in (compute.get("over_where") or {}).items())
+        divisor = f" times that of {title(compute['over'])}" + (f" ({elsewhere})" if elsewhere else "")
     if len(values) > 1:
-        text = f"{subject}{_divisor(compute)}, for {kernel} on {machine}: {_range_of(values, compute)}"
+        text = f"{subject}{divisor}, for {kernel} on {machine}: {_range_of(values, compute)}"
     else:
         (value,) = values
-        number = ("no", "yes")[int(value.value)] if flag and value.value in (0, 1) else _amount(value, compute)
+        number = value.text() if math.isfinite(value.value) else value.number
+        number += f" {compute['unit']}" if "unit" in compute else ""
+        if flag and value.value in (0, 1):
+            number = ("no", "yes")[int(value.value)]
         at = f" ({value.point})" if value.point else ""
         wanted = "" if flag else f"; the rule wants {bounds_text(compute)}"
-        text = f"{subject}: {number}{_divisor(compute)} for {kernel}{at} on {machine}{wanted}"
+        text = f"{subject}: {number}{divisor} for {kernel}{at} on {machine}{wanted}"
     return text + (f"; at {exact} more neither errs at all" if exact else "")
 
 
-def _amount(value: PointValue, compute: Mapping[str, Any]) -> str:
-    """A value with its interval and unit, or as a factor where it is divided."""
-    text = value.text() if math.isfinite(value.value) else value.number
-    return text + (f" {compute['unit']}" if "unit" in compute else "")
-
-
-def _divisor(compute: Mapping[str, Any]) -> str:
-    if "over" not in compute:
-        return ""
-    elsewhere = ", ".join(f"{key} {value}" for key, value in (compute.get("over_where") or {}).items())
-    return f" times that of {title(compute['over'])}" + (f" ({elsewhere})" if elsewhere else "")
-
-
 def _each_with_published(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:
-    """Every value with the published one of its point."""
-    pairs = "; ".join(f"{value.number} ({_beside(value)}) at {value.point}" for value in values)
+    """Every value with the published one of its point, and with what is expected here where that differs."""
+    pairs = []
+    for value in values:
+        carried = "" if value.expected is None else f", expected here {format_number(value.expected)}"
+        pairs.append(f"{value.number} (published {format_number(value.published or 0.0)}{carried}) at {value.point}")
     beside = "published" if all(value.expected is None for value in values) else "expected"
-    bounds, good = bounds_text(compute, beside), sum(within_bounds(value, compute) for value in values)
-    return f" {bounds} at {good} of {len(values)} points: {pairs}" if bounds else f" {pairs}"
+    bounds, missed = bounds_text(compute, beside), [value for value in values if not within_bounds(value, compute)]
+    good = f"{bounds} at {len(values) - len(missed)} of {len(values)} points{_side(missed, beside)}: "
+    return (good if bounds else "") + "; ".join(pairs)
 
 
-def _beside(value: PointValue) -> str:
-    """What stands beside the value at its point: the published one, and what is expected here where that differs."""
-    printed = f"published {format_number(value.published or 0.0)}"
-    return printed if value.expected is None else f"{printed}, expected here {format_number(value.expected)}"
+def _side(missed: Sequence[PointValue], beside: str) -> str:
+    """``, shorter than expected at every point that misses``, if all values that miss lie on one side; else ''."""
+    below = {value.value < (value.published or 0.0 if value.expected is None else value.expected) for value in missed}
+    if len(below) != 1:
+        return ""
+    time = missed[0].unit in ("s", "ms", "µs", "us")
+    words = ("shorter", "longer") if time else ("smaller", "larger")
+    return f", {words[0 if True in below else 1]} than {beside} at every point that misses"
 
 
 def _range_of(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:
@@ -282,20 +246,21 @@ class ExperimentColumn(FigureMetric):
     """A column of an experiment: compared with a published figure where the claim has a tolerance, else with bounds."""
 
     def check(self, claim: Claim) -> list[Problem]:
-        compute = claim.compute
-        problems = []
-        if claim.tolerance is not None and len(combinations(compute.get("where") or {})) > 1:
-            problems.append(Problem("compute.where", "a figure is compared at one point"))
-        problems += _exact_counts(claim)
+        compute, where = claim.compute, claim.compute.get("where") or {}
+        problems: list[Problem] = []
+        if claim.tolerance is not None and len(combinations(where)) > 1:
+            problems.append(("compute.where", "a figure is compared at one point"))
+        if claim.transfer["kind"] != "none" and any(row["unit"] == "count" for row in claim.published):
+            why = "integer counts are compared exactly: near: 0"
+            problems += [(f"compute.{key}", why) for key in ("near", "factor") if compute.get(key)]
         libraries: Collection[str] = ()
         try:
             experiment = experiments.experiment(claim.family, compute["experiment"])
-            cells = (*(compute.get("where") or {}), *(compute.get("over_where") or {}), *compute.get("by", ()))
-            for column in (compute["value"], *cells):
+            for column in (compute["value"], *where, *(compute.get("over_where") or {}), *compute.get("by", ())):
                 experiment.column(column)
             libraries = experiment.libraries
         except UserError as error:
-            problems.append(Problem("compute", str(error).rstrip(".")))
+            problems.append(("compute", str(error).rstrip(".")))
         return problems + unknown_kernels(claim, libraries)
 
     def machine(self, claim: Claim, evidence: Evidence) -> str | None:
@@ -315,11 +280,13 @@ class ExperimentColumn(FigureMetric):
         results = _results(claim, evidence)
         for kernel in claim.kernels:
             evidence.check_runs(kernel)
-        values, exact = point_values(results, claim, toolkit)
+        found = [_value_at(results, claim, toolkit, point) for point in _points(claim)]
+        values = tuple(value for value in found if value is not None)
+        exact = len(found) - len(values)
         if not values:
             raise NotMeasured(f"at all {exact} points neither errs at all")
         by = toolkit if results.toolkit else None  # libraries have rows by no toolkit
-        return Reading(by, tuple(values), exact)
+        return Reading(by, values, exact)
 
     def untestable(self, claim: Claim, readings: Readings | None, machine: str | None) -> str | None:
         return super().untestable(claim, readings, machine) if readings is not None else None
@@ -338,7 +305,12 @@ class ExperimentColumn(FigureMetric):
             values = _expected_points(claim, readings)
             column = _results(claim, evidence).experiment.column(claim.compute["value"])
             text = describe(values, readings.judged.exact, claim.compute, column.meaning, machine)
-            carried = f" {_carried(claim, readings)}." if readings.carried is not None else ""
+            carried = ""
+            if readings.carried is not None:
+                first = readings.judged.value
+                back = unit_factor(first.unit, str(claim.published[0]["unit"]))
+                of_first = replace(claim, published=claim.published[:1])
+                carried = f" Of the first point: {readings.carried.sentence(of_first, first.value * back)}."
             open_yet = f" {_crossing(values, claim)}" if verdict.kind == UNDECIDED else ""
             return f"{text}.{open_yet}{carried}{gate_note(claim, evidence, readings.judged.toolkit)}"
         value = readings.judged.value
@@ -350,24 +322,13 @@ class ExperimentColumn(FigureMetric):
             return f"{text}. {carried_over(claim, readings)}: {verdict.reason}."
         return f"{text}, {difference(value.value, expected(claim, readings))}: {verdict.reason}."
 
-    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[Exhibit]:
+    def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[dict[str, Any]]:
         """The figure; of many points, the one that contradicts the claim most."""
         compute = claim.compute
         from_above = "most" in compute and not {"above", "least"} & set(compute)
-        worst = (max if from_above else min)(_read_points(readings), key=lambda value: value.value)
+        worst = (max if from_above else min)(readings.judged.values, key=lambda value: value.value)
         shown = readings.judged.value if claim.tolerance is not None else worst
-        return [Exhibit(shown, experiment=compute["experiment"])]
-
-
-def _exact_counts(claim: Claim) -> list[Problem]:
-    """A problem where published integer counts are compared with a band."""
-    if claim.transfer["kind"] == "none" or not any(row["unit"] == "count" for row in claim.published):
-        return []
-    return [
-        Problem(f"compute.{key}", "integer counts are compared exactly: near: 0")
-        for key in ("near", "factor")
-        if claim.compute.get(key)
-    ]
+        return [exhibit(shown, experiment=compute["experiment"])]
 
 
 def _results(claim: Claim, evidence: Evidence) -> Results:
@@ -380,7 +341,7 @@ def _results(claim: Claim, evidence: Evidence) -> Results:
 
 def _expected_points(claim: Claim, readings: Readings) -> list[PointValue]:
     """The values, with what is expected at each point where published values carry over by rates."""
-    values = _read_points(readings)
+    values = [value for value in readings.judged.values if isinstance(value, PointValue)]
     if readings.carried is None:
         return values
     factor = readings.carried.factor(str(claim.published[0]["unit"]))
@@ -389,24 +350,9 @@ def _expected_points(claim: Claim, readings: Readings) -> list[PointValue]:
 
 def _crossing(values: Sequence[PointValue], claim: Claim) -> str:
     """The intervals that hold values within the claim's bounds and values outside of them, as a sentence."""
-    compute = claim.compute
     parts = [
         f"[{format_number(value.ci_low)}, {format_number(value.ci_high)}]{f' at {value.point}' if value.point else ''}"
         for value in values
-        if may_be_within_bounds(value, compute) and not within_bounds(value, compute)
+        if may_be_within_bounds(value, claim.compute) and not within_bounds(value, claim.compute)
     ]
     return f"The interval crosses the bound: {'; '.join(parts)}."
-
-
-def _carried(claim: Claim, readings: Readings) -> str:
-    """How the published values of many points carry over, by the first of them, as a sentence without full stop."""
-    if readings.carried is None:
-        raise ValueError(f"{claim.id} carries nothing over")
-    first = readings.judged.value
-    back = unit_factor(first.unit, str(claim.published[0]["unit"]))
-    sentence = readings.carried.sentence(replace(claim, published=claim.published[:1]), first.value * back)
-    return f"Of the first point: {sentence}"
-
-
-def _read_points(readings: Readings) -> list[PointValue]:
-    return [value for value in readings.judged.values if isinstance(value, PointValue)]

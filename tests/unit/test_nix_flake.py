@@ -1,28 +1,27 @@
-"""The flake's lock follows the locks that the images are built from. Nix itself is not needed."""
-
-from __future__ import annotations
+"""The flake without Nix: its lock follows the images' locks, its images say what Dockerfiles say, and how it starts."""
 
 import hashlib
+import json
 import re
 import shutil
+import subprocess
+import sys
+import tarfile
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from snakemake.cli import get_argument_parser
 from support import ROOT
 
 from gemmrepro.errors import UserError
 from gemmrepro.host import nix_sources
 from gemmrepro.host.nix_sources import IMAGES, LOCKS
-from gemmrepro.host.recipes import RELOCK, SOURCES, Environment, Sources, debian_packages, read_recipe
+from gemmrepro.host.recipes import RELOCK, SOURCES, Environment, Sources, debian_packages, normalized, read_recipe
+from gemmrepro.host.sif import image_labels
 
 LOCKED = Sources.read()
 FLAKE = (ROOT / "flake.nix").read_text()
-
-
-def normal(name: str) -> str:
-    """A Python package's name as PEP 503 compares them."""
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def pins(env: str) -> dict[tuple[str, str], tuple[bool, set[str]]]:
@@ -31,7 +30,7 @@ def pins(env: str) -> dict[tuple[str, str], tuple[bool, set[str]]]:
     found = {}
     for line in re.findall(r"^[A-Za-z0-9].*$", text, re.MULTILINE):
         name, version, marker = re.match(r"([A-Za-z0-9._-]+)==([^\s;]+)\s*(;)?", line).groups()
-        found[normal(name), version] = (marker is None, set(re.findall(r"sha256:([0-9a-f]{64})", line)))
+        found[normalized(name), version] = (marker is None, set(re.findall(r"sha256:([0-9a-f]{64})", line)))
     return found
 
 
@@ -48,7 +47,7 @@ class TestLock:
         files = {}
         for name in LOCKED.environments[env].python:
             project, version = name.removesuffix(".tar.gz").split("-")[:2]
-            files[normal(project), version] = name
+            files[normalized(project), version] = name
         assert files.keys() <= pinned.keys(), f"the lock has moved on: {RELOCK}"
         assert {key for key, (always, _) in pinned.items() if always} <= files.keys(), RELOCK
         for key, name in files.items():
@@ -120,3 +119,88 @@ class TestFetch:
 
 
 NAR = "0f727a0bfe4f75c0e536d79e556622ca7d2474f7b105b8ae4fbe9f3c6a30ed9d"
+
+
+PACK = ROOT / "nix/pack.py"
+RECIPES = sorted((ROOT / "docker").glob("*.Dockerfile"))
+WRITTEN_THERE = {f"org.opencontainers.image.{name}" for name in ("title", "licenses", "description")}
+
+
+def pack(*arguments: object) -> None:
+    subprocess.run([sys.executable, PACK, *map(str, arguments)], check=True)
+
+
+def labels_of(recipe: Path) -> dict[str, str]:
+    """The labels that the container images get from the Dockerfile alone."""
+    return {name: text for name, text in image_labels(read_recipe(recipe)).items() if name in WRITTEN_THERE}
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
+def test_a_sif_gets_the_labels_of_its_dockerfile(recipe: Path, tmp_path: Path) -> None:
+    pack("labels", recipe, tmp_path / "labels.json")
+    labels = json.loads((tmp_path / "labels.json").read_text())
+    assert labels.keys() == WRITTEN_THERE
+    assert labels == labels_of(recipe)
+
+
+def test_an_oci_archive_has_the_labels_and_is_the_same_each_time(tmp_path: Path) -> None:
+    recipe, root = ROOT / "docker/cuda13.Dockerfile", tmp_path / "root"
+    (root / "etc").mkdir(parents=True)
+    (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    for name in ("one.tar", "two.tar"):
+        pack("oci", root, tmp_path / name, "gemmrepro-cuda13", recipe, "PATH=/usr/bin", "CUDA_HOME=/usr/local/cuda")
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "two.tar").read_bytes()
+    with tarfile.open(tmp_path / "one.tar") as archive:
+
+        def read(name: str) -> dict:
+            return json.load(archive.extractfile(name))
+
+        [docker] = read("manifest.json")
+        config = read(docker["Config"])["config"]
+    assert config["Labels"] == labels_of(recipe)
+    assert config["Env"] == ["PATH=/usr/bin", "CUDA_HOME=/usr/local/cuda"]
+
+
+START = ROOT / "nix/gemmrepro.sh"
+
+
+def started(folder: Path, *arguments: str) -> list[str]:
+    """The arguments that Snakemake gets."""
+    (folder / "Snakefile").touch()
+    program = folder / "snakemake"
+    program.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    program.chmod(0o755)
+    command = ["sh", str(START), str(program), *arguments]
+    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "config", "targets"),
+    [
+        ([], {"measure=recorded"}, set()),
+        (["gates"], {"measure=recorded"}, {"gates"}),
+        (["--config", "families=[ada]"], {"measure=recorded", "families=[ada]"}, set()),
+        (["-C", "families=[ada, crt]", "--", "gates"], {"measure=recorded", "families=[ada, crt]"}, {"gates"}),
+        (["--config=families=[ada]", "gates"], {"measure=recorded", "families=[ada]"}, {"gates"}),
+        (["--config", "a=1", "measure=auto"], {"a=1", "measure=auto"}, set()),
+        (["--config=measure=live"], {"measure=live"}, set()),
+        (["--configfile", "config/full.yaml", "--", "gates"], {"measure=recorded"}, {"gates"}),
+    ],
+)
+def test_measurements_are_the_recorded_ones_unless_the_user_sets_measure(arguments, config, targets, tmp_path):
+    read = get_argument_parser().parse_args(started(tmp_path, *arguments))
+    assert set(read.config) == config
+    assert set(read.targets) == targets
+    assert read.cores == 1
+
+
+@pytest.mark.parametrize("own", [["--cores", "2"], ["--cores=2"], ["-c2"], ["-c", "2"], ["--help"]])
+def test_the_users_number_of_cores_stays_and_help_is_snakemakes_own(own: list[str], tmp_path: Path) -> None:
+    got = started(tmp_path, *own)
+    assert got == own if own == ["--help"] else get_argument_parser().parse_args(got).cores == 2
+
+
+def test_elsewhere_than_in_a_checkout_one_sentence_says_what_to_do(tmp_path: Path) -> None:
+    done = subprocess.run(["sh", START, "false"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "gemmrepro: this is no checkout of gemmrepro; git clone it and start nix run there.\n"
