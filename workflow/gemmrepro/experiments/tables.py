@@ -1,7 +1,7 @@
 """The articles' tables and charts as figures: what was published beside what was measured.
 
-``articles/<name>/figures.py`` holds ``TABLES``, a `Table` for each table or chart of the article. Its `marks` looks both
-sides up and divides each by something of its own chip: bare numbers of different GPUs never share a panel.
+``articles/<name>/figures.py`` holds ``TABLES``, a `Table` for each table or chart of the article. Its `marks` looks
+both sides up and divides each by something of its own chip: bare numbers of different GPUs never share a panel.
 """
 
 from __future__ import annotations
@@ -167,12 +167,12 @@ def of_article(article: str) -> tuple[Table, ...]:
 
 
 def declared(family: str) -> dict[str, Table]:
-    """The articles' tables that show rows of a family, by name. Raises UserError as `of_article`, or for one name of two."""
+    """The articles' tables that show rows of a family, by name. Raises UserError as `of_article`."""
     found: dict[str, Table] = {}
     for table in (table for article in articles.article_names() for table in of_article(article)):
         if table.family == family and found.setdefault(table.name, table) is not table:
-            path = articles.folder(table.article) / articles.FIGURES
-            raise UserError(f"{path}: {found[table.name].article} has a table {table.name} of {family} too; rename one.")
+            other, path = found[table.name].article, articles.folder(table.article) / articles.FIGURES
+            raise UserError(f"{path}: {other} has a table {table.name} of {family} too; rename one.")
     return found
 
 
