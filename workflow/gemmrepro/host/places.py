@@ -163,7 +163,7 @@ def _unread(lines: Sequence[str]) -> str:
 
 
 def _nvidia_smi(*arguments: str) -> tuple[int, list[str]]:
-    """The exit code and the lines of nvidia-smi, each once and without blank ones; where it does not end, the reason."""
+    """The exit code and the lines, each once and none blank, of nvidia-smi; where it does not end, the reason."""
     streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     try:
         done = subprocess.run(["nvidia-smi", *arguments], **streams, errors="replace", timeout=60)
