@@ -18,8 +18,8 @@ from gemmrepro.core.paths import ARTICLES_DIR, ROOT
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims, derived
+from gemmrepro.judge.judging import way_of
 from gemmrepro.judge.metrics import METRICS
-from gemmrepro.judge.ways import way_of
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.regimes import REGIMES, SUSTAINED
 from gemmrepro.recordings.regimes import between_cards, rows_of

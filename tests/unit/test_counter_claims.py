@@ -10,7 +10,7 @@ from synthetic import World
 
 from gemmrepro.judge import calculation, claims, judging, rules
 from gemmrepro.judge.calculation import Calculated, Inputs
-from gemmrepro.judge.ways import way_of
+from gemmrepro.judge.judging import way_of
 
 FMA = "smsp__inst_executed_pipe_fma.sum"  # n^3 / 32 in the synthetic world
 CLAIM = next(claim for claim in claims.load(("ada",)) if claim.id == "ada.naive.conflicts")

@@ -13,8 +13,8 @@ from support import ROOT, alone, snakemake
 from gemmrepro import registry
 from gemmrepro.build import record
 from gemmrepro.host.plan import Plan
+from gemmrepro.judge.judging import REGISTERS, WAYS, unfounded
 from gemmrepro.judge.rules import VERDICTS
-from gemmrepro.judge.ways import REGISTERS, WAYS, unfounded
 from gemmrepro.paper.text import anchor
 
 pytestmark = pytest.mark.containers

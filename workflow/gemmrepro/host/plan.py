@@ -482,7 +482,7 @@ AUTO = "auto"
 """The setting `build.<toolkit>` that leaves the choice to this module."""
 
 COUNT = "count"
-"""The way of judging claims that reads machine code (`judge.ways`)."""
+"""The way of judging claims that reads machine code (`judge.judging`)."""
 
 
 def recorded_capability(recordings: Path) -> int | None:

@@ -31,7 +31,6 @@ from gemmrepro.judge import claims, judging
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.published import published_rows
-from gemmrepro.judge.ways import tallies, unfounded
 from gemmrepro.measure.columns import REGIME_POINT
 from gemmrepro.measure.recording import SUMMARY
 from gemmrepro.measure.regimes import takes
@@ -174,8 +173,8 @@ def _show(document: Mapping[str, Any], names: Sequence[str]) -> int:
             for values in (entry["published"], [value for value in entry["measured"] if value["judged"]])
         )
         print(f"{entry['id']:<{width}}  {entry['verdict']:<19}  published {printed or '-'}; here {measured or '-'}")
-    print(f"\n{len(entries)} claims on {document['gpu'] or 'no GPU'}\n\n{tallies(entries)}")
-    holding = unfounded(entries)
+    print(f"\n{len(entries)} claims on {document['gpu'] or 'no GPU'}\n\n{judging.tallies(entries)}")
+    holding = judging.unfounded(entries)
     for name in holding:
         print(f"{name} is marked as wrong, yet its statement holds")
     return 1 if holding else 0

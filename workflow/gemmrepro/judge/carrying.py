@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gemmrepro.core.text import convert, format_number
+from gemmrepro.errors import UserError
 from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim, Problem
 from gemmrepro.judge.evidence import Evidence, NotMeasured
@@ -80,7 +81,7 @@ def of(claim: Claim, evidence: Evidence, machine: str | None) -> Carried | None:
     if claim.transfer["kind"] not in KINDS:
         return None
     names = rate_names(claim.transfer)
-    there = tuple(rate for part, name in names.items() if (rate := _there(claim, part, name)))
+    there = tuple(_there(claim, part, name) for part, name in names.items())
     here = tuple(_at_hand(name, claim.transfer, evidence, machine) for name in names.values())
     return Carried(str(claim.transfer["kind"]), there, here)
 
@@ -97,26 +98,20 @@ def problems(claim: Claim) -> list[Problem]:
     transfer = claim.transfer
     if transfer["kind"] not in KINDS:
         return []
-    names = rate_names(transfer)
-    found = [
-        ("transfer", f"there is no rate '{name}'; there are {', '.join(RATES)}")
-        for name in names.values()
-        if name not in RATES
-    ]
-    if transfer["kind"] == MODEL and names["numerator"] == names["denominator"]:
-        found.append(("transfer.by", "numerator and denominator are the same rate"))
     if not claim.published:
-        found.append(("published", "only a published value carries over by rates"))
-    if found:
-        return found
-    units = {str(row["unit"]) for row in claim.published}
+        return [("published", "only a published value carries over by rates")]
+    found, names, units = [], rate_names(transfer), {str(row["unit"]) for row in claim.published}
     if transfer["kind"] == SHARE and not units <= {*_SECONDS, *_RATES}:
         found.append(("transfer", f"a share is of a rate or a time, not of a value in '{', '.join(sorted(units))}'"))
     elif transfer["kind"] == SHARE and claim.of_two:
         found.append(("transfer", "a quotient of two rows has no share of one rate; use the kind model"))
     elif transfer["kind"] == SHARE and claim.same_side:
         found.append(("same_side_of", "has no meaning for a share"))
-    found += _of_chip(claim, names)
+    for part, name in names.items():
+        try:
+            _there(claim, part, name)
+        except UserError as error:
+            found.append(("transfer", str(error)))
     ceiling = transfer.get("ceiling")
     if ceiling is not None and ceiling not in {kernel.id for kernel in kernels(CEILING_FAMILY)}:
         found.append(("transfer.ceiling", f"there is no kernel '{ceiling}' in family {CEILING_FAMILY}"))
@@ -128,39 +123,29 @@ def problems(claim: Claim) -> list[Problem]:
     return found
 
 
-def _of_chip(claim: Claim, names: Mapping[str, str]) -> list[Problem]:
-    rows = claim.transfer.get("there", {})
-    if strange := sorted(set(rows) - set(names)):
-        return [("transfer.there", f"'{strange[0]}' is none of {', '.join(names)}")]
-    for part, row in rows.items():
-        if convert(1.0, str(row["unit"]), RATES[names[part]]) is None:
-            return [("transfer.there", f"a value in '{row['unit']}' is no rate in {RATES[names[part]]}")]
-    lacking, named = names.keys() - rows.keys(), claim.transfer.get("chip")
-    if lacking and named is not None and named not in chips.chips():
-        return [("transfer.chip", f"{chips.FILE} has no chip '{named}'")]
-    chip = _chip_of_article(claim)
-    if lacking and chip is None:
-        return [("transfer", f"{ARTICLE} names no chip for the hardware '{claim.hardware}'")]
-    return [
-        ("transfer", f"{chips.FILE} has no rate '{name}' of {chip.name}; name another chip with the key 'chip'")
-        for part, name in names.items()
-        if chip and part in lacking and chip.rate(name) is None
-    ]
+def _there(claim: Claim, part: str, name: str) -> Rate:
+    """A rate of the article's chip: that of a published row where the transfer names one, else of its data sheet.
 
-
-def _there(claim: Claim, part: str, name: str) -> Rate | None:
-    """A rate of the article's chip: that of a published row where the transfer names one, else of its data sheet."""
-    row = claim.transfer.get("there", {}).get(part)
-    if row is None:
-        chip = _chip_of_article(claim)
-        return chip.rate(name) if chip else None
-    value = convert(float(row["value"]), str(row["unit"]), RATES[name])
-    return None if value is None else Rate(name, value, RATES[name], f"as the article measured, {row['system']}")
-
-
-def _chip_of_article(claim: Claim) -> chips.Chip | None:
-    named = claim.transfer.get("chip")
-    return chips.chips().get(named) if named is not None else chip_of(claim.article, claim.hardware)
+    Raises:
+        UserError: there is no such rate, or the chip is not known; says what to name instead.
+    """
+    if name not in RATES:
+        raise UserError(f"there is no rate '{name}'; there are {', '.join(RATES)}")
+    row, named = claim.transfer.get("there", {}).get(part), claim.transfer.get("chip")
+    if row is not None:
+        value = convert(float(row["value"]), str(row["unit"]), RATES[name])
+        if value is None:
+            raise UserError(f"a value in '{row['unit']}' is no rate in {RATES[name]}")
+        return Rate(name, value, RATES[name], f"as the article measured, {row['system']}")
+    chip = chips.chips().get(named) if named else chip_of(claim.article, claim.hardware)
+    if chip is None:
+        raise UserError(
+            f"{chips.FILE} has no chip '{named}'" if named else f"{ARTICLE} names no chip for '{claim.hardware}'"
+        )
+    rate = chip.rate(name)
+    if rate is None:
+        raise UserError(f"{chips.FILE} has no rate '{name}' of {chip.name}; name another chip with the key 'chip'")
+    return rate
 
 
 def _at_hand(name: str, transfer: Mapping[str, Any], evidence: Evidence, machine: str | None) -> Rate:

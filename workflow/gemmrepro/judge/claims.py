@@ -74,17 +74,13 @@ def load_file(
 
 def _not_covering(claim: Claim, own: Mapping[str, Claim]) -> str:
     """Why what is said to cover a claim cannot; '' if it is a claim of its register that is judged itself."""
-    name = claim.covered_by or ""
-    other = own.get(name)
+    other = own.get(claim.covered_by or "")
     if other is None:
-        return f"there is no claim '{name}' in this file"
-    if other is claim:
-        return "it is the claim itself"
-    if other.register not in (ARTICLE, claim.register):
-        return f"'{name}' is in the register {other.register}, not among the article's statements"
-    if other.covered_by:
-        return f"'{name}' is itself covered, by {other.covered_by}"
-    return f"'{name}' is not judged: its transfer is none" if other.transfer["kind"] == "none" else ""
+        return f"there is no claim '{claim.covered_by}' in this file"
+    judged = other is not claim and not other.covered_by and other.transfer["kind"] != "none"
+    if judged and other.register in (ARTICLE, claim.register):
+        return ""
+    return f"name another claim, judged itself, of the article or in the register {claim.register}"
 
 
 def _entries(path: Path, article: str, *, checked: bool) -> list[dict[str, Any]]:

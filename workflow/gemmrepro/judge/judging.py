@@ -1,22 +1,36 @@
-"""Judges claims on evidence, and puts the verdicts into sentences."""
+"""Judges every claim on its evidence, and puts the verdicts into sentences: ``results/verdicts.json``.
+
+    python -m gemmrepro verdicts --measure results/measure --gates results/gates --build results/build \\
+        --out results/verdicts.json
+
+`gemmrepro.judge.rules` defines the verdicts, `gemmrepro.judge.metrics` the vocabulary of claims.yaml; the report prints
+both.
+"""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from gemmrepro import registry
+from gemmrepro.core import schemas
+from gemmrepro.core.files import write_json
 from gemmrepro.core.names import COMMAND
 from gemmrepro.experiments import results as experiment_results
 from gemmrepro.judge import carrying, claims
+from gemmrepro.judge.carrying import MODEL, SHARE
 from gemmrepro.judge.ceilings import CEILING_FAMILY
-from gemmrepro.judge.claim import BUILD, Claim
+from gemmrepro.judge.claim import ANYWHERE, ARTICLE, BUILD, Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value, joined, load_gates
 from gemmrepro.judge.instructions import not_comparable
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.metrics.base import OtherToolkitsOnly, expected, not_judged
+from gemmrepro.judge.metrics.calculated import counted
 from gemmrepro.judge.rules import (
     BUILD_FACT,
     COVERED,
@@ -25,10 +39,10 @@ from gemmrepro.judge.rules import (
     NOT_MEASURED,
     NOT_TESTABLE,
     REPRODUCED,
+    RIGHT,
     VERDICTS,
     Verdict,
 )
-from gemmrepro.judge.ways import REGISTERS, way_of
 from gemmrepro.judge.wording import in_words, sentence
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import capability_of, load, load_regimes
@@ -47,6 +61,38 @@ _PUBLISHED_KEYS = ("system", "metric", "value", "unit", "hardware", "n", "dtype"
 
 Entry = dict[str, Any]
 """A claim as it was judged: its entry in verdicts.json."""
+
+REGISTERS, WAYS = (schemas.words("verdicts.schema.yaml", name) for name in ("register", "way"))
+"""What a claim is about, and how it is judged: each word and its rule."""
+
+MEASURED, NONE = "measured", "none"
+ON_ANY_GPU = ("count", "consistent", COVERED, NONE)
+"""Ways whose verdicts are the same on every GPU."""
+
+
+def way_of(claim: Claim) -> str:
+    """How a claim is judged: a key of WAYS."""
+    if claim.covered_by:
+        return COVERED
+    kind = claim.transfer["kind"]
+    if kind in (SHARE, MODEL, NONE):
+        return str(kind)
+    return MEASURED if counted(claim) else METRICS[claim.metric].way
+
+
+def tallies(claims: Sequence[Mapping[str, Any]]) -> str:
+    """A table of all claims by register and verdict, and one of the articles' statements by way."""
+    every = pd.DataFrame(claims, columns=["register", "way", "verdict"])
+    tables = [(key, of) for key, of in (("register", every), ("way", every[every["register"] == ARTICLE])) if len(of)]
+    return "\n\n".join(
+        pd.crosstab(of[key], of["verdict"], margins=True, margins_name="claims").to_string() for key, of in tables
+    )
+
+
+def unfounded(claims: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The ids of the claims that are marked as wrong on any GPU although the statement holds."""
+    marked = [claim for claim in claims if claim["correction"] and claim["correction"]["class"] in ANYWHERE]
+    return [claim["id"] for claim in marked if claim["verdict"] in RIGHT]
 
 
 def _entry(
@@ -196,3 +242,15 @@ def rested_on(claim: Claim) -> list[str]:
     """The families whose rows a claim rests on, its own first. An experiment has all of its rows in its own family."""
     own = {kernel.id: kernel.family for kernel in registry.kernels()} if METRICS[claim.metric].of_rows else {}
     return list(dict.fromkeys([claim.family, *(own[kernel] for kernel in claim.kernels if kernel in own)]))
+
+
+def main(options: Namespace) -> int:
+    """Judge every claim; prints each with its verdict."""
+    families = tuple(options.families.split(",")) if options.families else None
+    folders = (options.measure, options.gates, options.build)
+    judged = judge_all(*folders, families, experiments_dir=options.experiments, regimes_dir=options.regimes)
+    write_json(options.out, judged)
+    width = max((len(entry["id"]) for entry in judged["claims"]), default=0)
+    for entry in judged["claims"]:
+        print(f"{entry['id']:<{width}}  {entry['verdict']}")
+    return 0

@@ -20,10 +20,10 @@ from typing import Any
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.judge.claim import Claim
+from gemmrepro.judge.judging import REGISTERS, WAYS
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.published import as_csv
 from gemmrepro.judge.rules import VERDICTS
-from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.measure.regimes import SAMPLES
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import ClaimView, VerdictsView

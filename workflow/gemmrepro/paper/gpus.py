@@ -19,7 +19,7 @@ from gemmrepro.core.names import TOOLKITS
 from gemmrepro.core.text import listed
 from gemmrepro.experiments import results
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
-from gemmrepro.judge.ways import ON_ANY_GPU
+from gemmrepro.judge.judging import ON_ANY_GPU
 from gemmrepro.measure.regimes import BURST, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes, capability_of, cubes, is_current, load, load_regimes
 from gemmrepro.paper.claims import VerdictsView, read_verdicts

@@ -9,7 +9,7 @@ from typing import Any
 from gemmrepro import registry
 from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import listed
-from gemmrepro.judge.ways import unfounded as marked_wrong
+from gemmrepro.judge.judging import unfounded as marked_wrong
 from gemmrepro.measure.recording import CEILINGS
 from gemmrepro.measure.rows import Measurements, capability_of, select
 from gemmrepro.paper.gpus import runnable

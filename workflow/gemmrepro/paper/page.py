@@ -21,9 +21,9 @@ from gemmrepro.core.text import as_published, listed
 from gemmrepro.experiments import paper_figures, tables
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import ARTICLE, Claim
+from gemmrepro.judge.judging import REGISTERS, WAYS
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.rules import COVERED, DECIDED, REPRODUCED, VERDICTS
-from gemmrepro.judge.ways import REGISTERS, WAYS
 from gemmrepro.paper import bundle, exports
 from gemmrepro.paper import findings as findings_text
 from gemmrepro.paper.bundle import LOADER, PAPER, secured, tidy
