@@ -111,33 +111,27 @@ def gather_checks(checks: Sequence[Mapping[str, Any]]) -> list[View]:
     `found` pairs each finding with the architectures that share it. The n-th check of a name on one architecture is the
     same as the n-th on another, though its bound may differ.
     """
-    gathered: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
+    gathered: dict[tuple[str, int], list[tuple[str, Mapping[str, Any]]]] = {}
     seen: Counter[tuple[str, str]] = Counter()
     for check in checks:
-        name, target = check["check"], _target(check)
-        gathered.setdefault((name, seen[target, name]), []).append(check)
+        name, target = check["check"], " ".join(check[key] for key in ("toolkit", "arch") if check.get(key))
+        gathered.setdefault((name, seen[target, name]), []).append((target, check))
         seen[target, name] += 1
-    return [_gathered(name, same) for (name, _), same in gathered.items()]
-
-
-def _target(check: Mapping[str, Any]) -> str:
-    """The architecture of a check, after its toolkit if it names one."""
-    return " ".join(str(check[key]) for key in ("toolkit", "arch") if check.get(key))
-
-
-def _gathered(name: str, checks: Sequence[Mapping[str, Any]]) -> View:
-    """One check of every target."""
-    targets: dict[str, list[str]] = {}
-    for check in checks:
-        text = f"{check['found']}{'' if check['passed'] else ' (fails)'}"
-        targets.setdefault(text, []).append(_target(check))
-    return View(
-        check=name,
-        why="; ".join(dict.fromkeys(str(check["why"]) for check in checks)),
-        expected=" or ".join(dict.fromkeys(str(check["expected"]) for check in checks)),
-        found=[(text, "every target" if len(targets) == 1 else ", ".join(where)) for text, where in targets.items()],
-        passed=all(check["passed"] for check in checks),
-    )
+    views = []
+    for (name, _), same in gathered.items():
+        targets: dict[str, list[str]] = {}
+        for target, check in same:
+            targets.setdefault(f"{check['found']}{'' if check['passed'] else ' (fails)'}", []).append(target)
+        views.append(
+            View(
+                check=name,
+                why="; ".join(dict.fromkeys(str(check["why"]) for _, check in same)),
+                expected=" or ".join(dict.fromkeys(str(check["expected"]) for _, check in same)),
+                found=[(text, "every target" if len(targets) == 1 else ", ".join(of)) for text, of in targets.items()],
+                passed=all(check["passed"] for _, check in same),
+            )
+        )
+    return views
 
 
 def load_sanitizers(recorded: Path | None, families: Sequence[str]) -> dict[str, Mapping[str, Any]]:

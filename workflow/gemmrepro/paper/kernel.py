@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
-from itertools import takewhile, zip_longest
+from collections import Counter
+from collections.abc import Callable
+from difflib import unified_diff
+from itertools import takewhile
 
 import pandas as pd
 
 from gemmrepro import operations, registry
-from gemmrepro.build.record import Build, Codes, MachineCode
+from gemmrepro.build.record import Build, Codes
 from gemmrepro.core.names import METRICS, SIZE
 from gemmrepro.core.text import in_words
 from gemmrepro.measure.rows import Measurements, cubes, is_current, select
@@ -35,44 +36,30 @@ from gemmrepro.paper.text import (
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import heading, level_name, original
 
-_KINDS_OF_INSTRUCTION = (
-    ("FFMA", r"FFMA"),
-    ("global loads", r"LDG(?!STS)"),
-    ("of them 128 bits", r"LDG(?!STS)\b.*\.128"),
-    ("global stores", r"STG"),
-    ("of them 128 bits", r"STG\b.*\.128"),
-    ("shared loads", r"LDS(?!M)"),
-    ("of them 128 bits", r"LDS(?!M)\b.*\.128"),
-    ("shared stores", r"STS"),
-    ("barriers", r"BAR"),
-    ("async copies", r"LDGSTS|UTMALDG|UBLKCP"),
-    ("TMA stores", r"UTMASTG|UTMAREDG"),
-    ("mbarrier operations", r"SYNCS"),
-    ("tensor-core", r"HMMA|IMMA|DMMA|HGMMA|QGMMA|IGMMA|UTCHMMA|OMMA|QMMA"),
-    ("local memory", r"LDL|STL"),
-)
-
-_ALWAYS = {"FFMA", "global loads", "global stores", "shared loads", "shared stores", "barriers"}
-
-
-def kinds_of_instruction(codes: Iterable[MachineCode]) -> list[tuple[str, str]]:
-    """The kinds of instruction that any of a kernel's builds has, as (heading, pattern)."""
-    opcodes = {opcode for code in codes for opcode in code.instructions}
-    kinds: list[tuple[str, str]] = []
-    parent_shown = False
-    for kind, pattern in _KINDS_OF_INSTRUCTION:
-        is_part = kind.startswith("of them")
-        shown = any(re.match(pattern, opcode) for opcode in opcodes) or kind in _ALWAYS
-        kinds += [(kind, pattern)] if shown and (parent_shown or not is_part) else []
-        parent_shown = parent_shown if is_part else shown
-    return kinds
+KINDS = {
+    "FFMA": "FFMA",
+    "global loads": r"LDG(?!STS)",
+    "global loads of 128 bits": r"LDG(?!STS)\b.*\.128",
+    "global stores": "STG",
+    "global stores of 128 bits": r"STG\b.*\.128",
+    "shared loads": "LDS(?!M)",
+    "shared loads of 128 bits": r"LDS(?!M)\b.*\.128",
+    "shared stores": "STS",
+    "barriers": "BAR",
+    "async copies": "LDGSTS|UTMALDG|UBLKCP",
+    "TMA stores": "UTMASTG|UTMAREDG",
+    "mbarrier operations": "SYNCS",
+    "tensor-core": "HMMA|IMMA|DMMA|HGMMA|QGMMA|IGMMA|UTCHMMA|OMMA|QMMA",
+    "local memory": "LDL|STL",
+}
+"""Instructions that a kernel's page counts, and how their opcodes begin."""
 
 
 def machine_code(kernel: registry.Kernel, inputs: Inputs) -> View:
     """The builds of a kernel, and the main loops of its entry points on the architecture that was measured.
 
-    `kinds` are the headings of the instructions that are counted, with the patterns of their opcodes; `several` says
-    whether its source has more than one entry point; `uncompiled` are the toolkits that have a build key alone.
+    `kinds` are those of KINDS that any build has; `several` says whether its source has more than one entry point;
+    `uncompiled` are the toolkits that have a build key alone.
     """
     measured_arch = next((family.arch for family in inputs.measured.values() if family.arch), None)
     records = inputs.builds.get(kernel.id, {})
@@ -92,14 +79,13 @@ def machine_code(kernel: registry.Kernel, inputs: Inputs) -> View:
         name = f"{toolkit}/{kernel.id}.sass"
         if place := inputs.files.add(inputs.build_dir / name, f"data/sass/{name}.gz"):
             listings[toolkit] = place
-    kinds = kinds_of_instruction(build.code for build in builds)
     for build in builds:
-        build.counts = [
-            sum(count for opcode, count in build.code.instructions.items() if re.match(pattern, opcode))
-            for _, pattern in kinds
-        ]
+        opcodes = build.code.instructions.items()
+        build.counts = {
+            kind: sum(count for opcode, count in opcodes if re.match(begin, opcode)) for kind, begin in KINDS.items()
+        }
     return View(
-        kinds=kinds,
+        kinds=[kind for kind in KINDS if any(build.counts[kind] for build in builds)],
         builds=builds,
         loops=loops,
         build_keys={toolkit: record.build_key for toolkit, record in records.items()},
@@ -184,12 +170,6 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Vi
         expected=kernel.story.expected or prediction(source),
     )
 
-
-CONTEXT = 3
-"""Unchanged lines shown around each change."""
-
-MOST_LINES = 1200
-"""The longest comparison that is shown; beyond it the two have little in common."""
 
 _EXPECTED = re.compile(
     r"^(?:Expected|Predicted):(.*?)$(?=\n(?:\n|[A-Z][a-z]+(?: [a-z]+)?:(?:\s|$))|\n*\Z)", re.M | re.S
@@ -286,41 +266,17 @@ def _cell(rows: pd.DataFrame, column: str, text: Callable[[pd.Series], str]) -> 
 
 
 def diff_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
-    """The comparison with the kernel before; None without one, and where both are made from one source."""
+    """The changes to the source of the kernel before; None without one, and where both are made from one source."""
     before = before_of(kernel, measured)
     if before is None or before.source_path == kernel.source_path:
         return None
     if not (before.source_path.is_file() and kernel.source_path.is_file()):
         return None
     sources = (each.source_path.read_text().splitlines() for each in (before, kernel))
-    lines = tuple(side_by_side(*sources))
-    if len(lines) > MOST_LINES:
-        return None
-    changed = [sides for kind, *sides in lines if kind == "changed"]
-    return View(
-        before=_link(before),
-        lines=lines,
-        added=sum(right is not None for _, right in changed),
-        removed=sum(left is not None for left, _ in changed),
-    )
-
-
-def side_by_side(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
-    """The changed lines of two texts with CONTEXT around them, as kind, left and right; None where a side has no line.
-
-    A kind is ``same``, ``changed`` or ``gap``, which stands for what is left out.
-    """
-    end = 0
-    for group in SequenceMatcher(None, left, right, autojunk=False).get_grouped_opcodes(CONTEXT):
-        if group[0][1] > end:
-            yield "gap", None, None
-        for tag, left_start, left_end, right_start, right_end in group:
-            kind = "same" if tag == "equal" else "changed"
-            for pair in zip_longest(left[left_start:left_end], right[right_start:right_end]):
-                yield kind, *pair
-        end = group[-1][2]
-    if 0 < end < len(left):
-        yield "gap", None, None
+    lines = list(unified_diff(*sources, lineterm=""))[2:]
+    counts = Counter(line[0] for line in lines)
+    markup = highlighted("\n".join(lines), "diff")
+    return View(before=_link(before), markup=markup, lines=len(lines), added=counts["+"], removed=counts["-"])
 
 
 def prediction(source: str) -> str:

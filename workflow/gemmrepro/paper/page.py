@@ -32,7 +32,7 @@ from gemmrepro.paper.family import baseline_pages, family_view
 from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, machine_view, runnable, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs
-from gemmrepro.paper.limits import Data, holding
+from gemmrepro.paper.limits import facts
 from gemmrepro.paper.regimes import ALLOWED, PRECISE, Accuracies, regime_lines, use_cases
 from gemmrepro.paper.text import (
     MARKS,
@@ -75,7 +75,6 @@ def render(inputs: Inputs) -> dict[str, str]:
         "runnable": runnable(inputs.families, inputs.measured.values()),
         "machine": machine,
         "locks": inputs.locks,
-        "limits": [sentence for _, sentence in holding(Data(inputs, families))],
         "reference_gpu": reference_gpu(),
         "regimes": lines,
         "uses": uses,
@@ -95,6 +94,8 @@ def render(inputs: Inputs) -> dict[str, str]:
     }
     macros = environment.get_template("macros.j2").module
     environment.globals |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
+    limits = environment.get_template("sections/limits.j2").render(**facts(inputs, families))
+    environment.globals["limits"] = [Markup(line) for line in limits.splitlines() if line.startswith("<li")]
     pages = _pages(environment, families, baselines)
     for other in inputs.others:
         seen = {"is_own_gpu": False, "gpus": {}, "boards": other.boards, **_verdicts_seen(other.verdicts, declared)}
