@@ -25,10 +25,10 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import figure_names, paper_figures, results
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.evidence import load_gates
+from gemmrepro.measure.recording import SANITIZERS, check_manifest, read_sanitizers
 from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import read_verdicts
-from gemmrepro.paper.gates import load_sanitizers
 from gemmrepro.paper.gpus import highest, read_others
 from gemmrepro.paper.text import View, anchor, counter_anchor, experiment_row_anchor, row_anchor
 
@@ -49,11 +49,9 @@ _RULE = re.compile(r"^(svg|\.\w+)(?=\{)", re.MULTILINE)
 def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
     """A figure, whose SVG and CSV go to `files`; one that was not drawn has no `svg`.
 
-    `title` is the finding, where one follows from the data; `svg` is for wide screens, and for all where there is no
-    `narrow`, which is for containers of fewer than 480 pixels. `link` and `csv` are the places of the files with its
-    SVG and its numbers, `table` the numbers drawn, by `columns`, and `number` its place among the figures of the
-    report, 0 before they are counted. Of the rows that it draws `keys` holds the keys, `rows` the ids on the pages;
-    `links` has for each line of `table` the ids of the rows that hold its numbers, by column.
+    `title` is the finding, where one follows from the data; `narrow` the SVG for containers of fewer than 480 pixels.
+    `link` and `csv` are the places of the files, `table` the numbers drawn, by `columns`. Of the rows that it draws
+    `keys` holds the keys, `rows` the ids on the pages; `links` for each line of `table` the ids of the rows by column.
     """
     folder = figures / family
     svg, sidecar = folder / f"{name}.svg", folder / f"{name}.json"
@@ -77,7 +75,6 @@ def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
         narrow=inline_svg(narrow.read_text(), f"{within}-narrow") if is_drawn and narrow.is_file() else None,
         link=files.add(svg, f"data/figures/{family}/{name}.svg"),
         csv=files.text(_csv(columns, table), f"data/figures/{family}/{name}.csv") if columns else None,
-        number=0,
         keys=about["rows"],
         rows=(),
         links=(),
@@ -274,3 +271,17 @@ class Inputs:
         self.own = [read_json(path, "the result", "run the target 'own' again") for path in arguments.own]
         self.own_figure = _read_figure(arguments.figures, "own", "ratio", self.files) if self.own else None
         self.ceilings = highest(self.measured)
+
+
+def load_sanitizers(recorded: Path | None, families: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """The outcomes in a GPU's recordings, by kernel; none without recordings, or for families that have none.
+
+    Raises:
+        UserError: a file of them is corrupt.
+    """
+    outcomes: dict[str, Mapping[str, Any]] = {}
+    for family in families if recorded else ():
+        folder = Path(recorded or "") / family
+        check_manifest(folder, SANITIZERS)
+        outcomes |= read_sanitizers(folder / SANITIZERS)
+    return outcomes

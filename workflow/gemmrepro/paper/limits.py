@@ -54,10 +54,9 @@ def _slowed(measured: Mapping[str, Measurements]) -> list[View]:
     total = sum(len(of.summary) for name, of in measured.items() if clocks[name])
     found = []
     for name, of in measured.items():
-        slow = of.summary["throttle"].str.contains("power") & (
-            of.summary["clock_mhz"] < FULL_CLOCK * (clocks[name] or 0)
-        )
-        found += [View(name=name, capped=int(slow.sum()), of=total)] if slow.any() else []
+        low = of.summary["clock_mhz"] < FULL_CLOCK * (clocks[name] or 0)
+        capped = int((of.summary["throttle"].str.contains("power") & low).sum())
+        found += [View(name=name, capped=capped, of=total)] if capped else []
     return found
 
 
