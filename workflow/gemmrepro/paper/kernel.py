@@ -255,8 +255,8 @@ def diff_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
         return None
     if not (before.source_path.is_file() and kernel.source_path.is_file()):
         return None
-    sources = (each.source_path.read_text().splitlines() for each in (before, kernel))
-    lines = list(unified_diff(*sources, lineterm=""))[2:]
+    old, new = (each.source_path.read_text().splitlines() for each in (before, kernel))
+    lines = list(unified_diff(old, new, lineterm=""))[2:]
     counts = Counter(line[0] for line in lines)
     markup = highlighted("\n".join(lines), "diff")
     return View(before=_link(before), markup=markup, lines=len(lines), added=counts["+"], removed=counts["-"])
