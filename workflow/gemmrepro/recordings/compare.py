@@ -113,23 +113,23 @@ def compared(before: Side, after: Side, toolkits: tuple[str, str] | None = None)
     Args:
         toolkits: those whose rows are compared, before and after; by default each with its own.
     """
-    first, second = toolkits or (None, None)
-    old, new = before.by_point(first), after.by_point(second)
+    pair = toolkits or (None, None)
+    old, new = before.by_point(pair[0]), after.by_point(pair[1])
     same_gpu, apart = before.gpu == after.gpu, 1 + 2 * CARDS * on_two_cards(before, after)
     # Where one run does not name algorithms, versions decide.
     shown = 3 if before.algorithms and after.algorithms else 2
-    changes = []
+    changes: list[Change] = []
     for point in (point for point in old if point in new):
         row, later = old[point], new[point]
         time, cycles = _quotient(later, row, TIME, apart), None
-        by, relative, second = "time", time, None
+        by, relative, beside = "time", time, None
         if same_gpu and row["clock_mhz"] and later["clock_mhz"]:
             clock = float(later["clock_mhz"]) / float(row["clock_mhz"])
-            cycles, second = time.value * clock, Interval(time.value * clock, time.low * clock, time.high * clock)
+            cycles, beside = time.value * clock, Interval(time.value * clock, time.low * clock, time.high * clock)
         baseline = before.baseline(row)[:shown]
         if same_gpu and baseline[0] and baseline == after.baseline(later)[:shown] and row["ratio"] and later["ratio"]:
-            by, relative, second = "ratio", _quotient(row, later, RATIO, apart), time
-        what = {"point": " ".join(filter(None, point)), "verdict": verdict(relative, second), "by": by}
+            by, relative, beside = "ratio", _quotient(row, later, RATIO, apart), time
+        what = {"point": " ".join(filter(None, point)), "verdict": verdict(relative, beside), "by": by}
         changes.append({**what, "time": relative.value, "low": relative.low, "high": relative.high, "cycles": cycles})
     return changes
 
