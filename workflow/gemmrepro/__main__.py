@@ -62,11 +62,10 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "record": (
         "recordings.record",
         "--config --build --work --out --families --toolkits --sizes --rounds --caches --seconds --seeds --jobs"
-        " --no-counters --no-sweep --regimes --missing --experiments --setting --regate --fresh --bundle --sign"
-        " --budget",
+        " --no-counters --no-sweep --regimes --missing --experiments --setting --regate --fresh --bundle --budget",
     ),
-    "bundle": ("recordings.bundles:bundle_step", "bundle --results --sign"),
-    "accept": ("recordings.bundles:accept_step", "bundle --build --recordings --replace --stale --signers --identity"),
+    "bundle": ("recordings.bundles:bundle_step", "bundle --results"),
+    "accept": ("recordings.bundles:accept_step", "bundle --build --recordings --replace --stale"),
     "article": ("judge.article", "do [names] --text --gpu --verdicts --schema"),
     "crate": ("host.crate", "--out!"),
     "sbom": ("host.sbom", "--env! --sif! --lock! --out!"),
@@ -129,7 +128,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--gates": _path("folder with one gate verdict per kernel", Path("results/gates")),
     "--gpu": _text("compute capability of the GPU that measures, such as 9.0"),
     "--gpus": _path("folders of judged recordings, one per other GPU", nargs="*") | {"default": []},
-    "--identity": _text("whose signature it must bear"),
     "--images": _path("folder with the images' lock files; may be empty"),
     "--jobs": _number("how many at a time", 1),
     "--journal": _path("folder of finished pieces; kept between runs"),
@@ -173,8 +171,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     ),
     "--settings": {"help": "settings by experiment", "type": json.loads, "default": {}, "metavar": "JSON"},
     "--sif": _path("the image"),
-    "--sign": _path("sign the bundle with this SSH key (ssh-keygen -Y sign)", metavar="KEY"),
-    "--signers": _path("allowed signers, as ssh-keygen(1) says; needs --identity"),
     "--size": _number("time matrix products at this size (default 0: not at all)", 0),
     "--sizes": _text("comma-separated; all are searched at the first"),
     "--slug": _flag("print only the name of its recordings"),
