@@ -61,8 +61,8 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "compare": ("recordings.compare", "before after --families --toolkits --all --csv --figure"),
     "record": (
         "recordings.record",
-        "--config --build --work --out --families --toolkits --sizes --rounds --caches --seconds --seeds --jobs"
-        " --no-counters --no-sweep --regimes --missing --experiments --setting --regate --fresh --bundle --budget",
+        "--config --build --work --out --families --toolkits --jobs --no-sweep --regimes --missing --experiments"
+        " --regate --fresh --bundle --budget",
     ),
     "bundle": ("recordings.bundles:bundle_step", "bundle --results"),
     "accept": ("recordings.bundles:accept_step", "bundle --build --recordings --replace --stale"),
@@ -112,7 +112,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--build": _path("folder of the builds", Path("results/build")),
     "--bundle": _path("also write this GPU's recordings of these families into one zip"),
     "--cache": _path("folder of finished builds (default: that of the environment)"),
-    "--caches": _text("cold, warm or both, comma-separated; default: the configuration's"),
     "--candidates": _path("the folder that tune-compile wrote"),
     "--check": _several("print these gates; exit with 1 if any failed", "GATE", type=Path),
     "--config": _path("the whole configuration, as JSON"),
@@ -138,7 +137,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--missing": _flag("time only kernels without current rows; keep the others'"),
     "--name": _text("only these experiments, separated by commas; default: all of the family"),
     "--names": _several("lists of baseline, op, types in and out, layout, m, n, k and algorithm", "JSON"),
-    "--no-counters": _flag("read no hardware counters"),
     "--no-profile": _flag("do not look up which GPU kernels the baselines run"),
     "--no-sweep": _flag("gates and experiments only; file no times"),
     "--numeric": _path("folder of the numerical gates measured here"),
@@ -161,14 +159,9 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "measure only this round, in this process, and write nothing else; it starts when a line is read from standard"
         " input, with the seconds that it may take, or none"
     ),
-    "--rounds": _number("rounds in which kernels are timed"),
     "--schema": _flag("print the schema of a claims.yaml instead"),
-    "--seconds": _number("seconds per round of a point, at most", type=float),
     "--seed": _repeated("a seed to use again, instead of fresh ones", type=int),
-    "--seeds": _number("how many fresh seeds each case of the numerical gate is drawn with"),
-    "--setting": _repeated(
-        "how an experiment measures; the value as JSON", "FAMILY.EXPERIMENT.SETTING=VALUE", default=[]
-    ),
+    "--seeds": _number("how many fresh seeds each case is drawn with", 2),
     "--settings": {"help": "settings by experiment", "type": json.loads, "default": {}, "metavar": "JSON"},
     "--sif": _path("the image"),
     "--size": _number("time matrix products at this size (default 0: not at all)", 0),
@@ -196,7 +189,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "article --verdicts": _path("show these instead of judging"),
     "accept --build": _path("build records, which hold build keys", ROOT / "results/build"),
     "figures --figures": _text("only these, separated by commas"),
-    "judge-numbers --seeds": _number("how many fresh seeds each case is drawn with", 2),
     "lock-sources --out": _path("default: nix/sources.json", ROOT / "nix/sources.json"),
     "record --build": _path("the workflow's binaries", ROOT / "results/build"),
     "record --config": _path("settings over those of config/config.yaml and config/record.yaml"),
@@ -204,7 +196,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "record --jobs": _number("kernels to gate at a time (default: as many as cores, at most 4)"),
     "record --out": _path("where recordings are filed", RECORDINGS),
     "record --regimes": _flag("also measure kernels sustained and in bursts, as one more take"),
-    "record --sizes": _repeated("measure these sizes only", "FAMILY=N,N", default=[]),
     "own --kernel": _path("a Python file with KERNEL and bind"),
     "own --patience": _number("time limit of a launch, and of what is done with it, in seconds", 300.0, float),
     "own-figures results": _path("what own wrote"),
