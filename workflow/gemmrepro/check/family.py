@@ -87,7 +87,7 @@ def _parsed(rung: str) -> tuple[tuple[str, ...], tuple[int, ...]] | None:
     return (prefix, branch, tail), (int(major), *(int(part) for part in minor.split(".")[1:]))
 
 
-DECLARATIONS = ("family.py", "figures.py", experiments.FILE, tables.FILE, calculation.FILE)
+DECLARATIONS = ("family.py", "figures.py", experiments.FILE, calculation.FILE)
 """Python files of a family that are not sources."""
 
 
@@ -128,7 +128,7 @@ GPU_PACKAGES = frozenset({"cupy", "torch", "cutlass", "cuda", "triton", "nvidia"
 
 def check_imports(family: str) -> Problems:
     """A family only imports the public face of the library; everything else may change without notice."""
-    for name in ("family.py", "experiments.py", "tables.py"):
+    for name in ("family.py", "experiments.py"):
         path = paths.KERNELS_DIR / family / name
         if not path.is_file():
             continue
@@ -164,15 +164,17 @@ def _imported(nodes: Iterator[ast.AST] | list[ast.stmt]) -> Iterator[tuple[int, 
 
 
 def check_claims(family: str) -> Problems:
-    """Claims on it load against their schema, and name known kernels, metrics and published rows."""
+    """Claims on it load, naming known kernels, metrics and published rows; articles' figures of it import like it."""
     try:
-        loaded = claims.load((family,))
+        loaded, drawn = claims.load((family,)), tables.files([family])
     except UserError as error:
         yield "articles", str(error)
         return
     for claim in loaded:
         if not claim.statement:
             yield claim.id, "it states nothing."
+    for path in drawn:
+        yield from _check_file(path, ast.parse(path.read_text()), f"articles/{path.parent.name}/{path.name}")
 
 
 def check_experiments(family: str) -> Problems:
