@@ -107,7 +107,7 @@ def test_foreign_rows_may_be_of_an_earlier_build_where_a_later_take_supersedes_t
     accept(read_bundle(tmp_path / "both.zip"), tmp_path / "recorded", tmp_path / "build")
     shutil.rmtree(kept[1])
     write_bundle(tmp_path / "h200", tmp_path / "earlier.zip")
-    with pytest.raises(UserError, match=r"10 of 30 rows of hopper are of no binary"):
+    with pytest.raises(UserError, match=r"10 of \d+ rows of hopper are of no binary"):
         accept(read_bundle(tmp_path / "earlier.zip"), tmp_path / "other", tmp_path / "build")
 
 
@@ -317,6 +317,9 @@ FAKES: dict[str, Fake] = {
     "samples as a pickle": replaced("samples.parquet", _pickled),
     "samples cut short": replaced("samples.parquet", lambda data: data[:-40]),
     "JSON nested 100,000 deep": replaced("run.json", lambda data: b"[" * 100_000),
+    "a hidden character in sanitizers' answers": replaced(
+        "sanitizers.json", lambda data: data.replace(b'"clean"', b'"cle\xe2\x80\x8ban"', 1)
+    ),
     "JSON with NaN": replaced("run.json", lambda data: data.replace(b"700.0", b"NaN")),
     "JSON with a key twice": replaced("run.json", lambda d: d.replace(b"{", b'{"source": "live", ', 1)),
     "a number of a million digits": replaced("run.json", lambda d: d.replace(b"132", b"1" * 1_000_000)),
