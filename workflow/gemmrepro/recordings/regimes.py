@@ -156,7 +156,7 @@ def _check_order(found: Mapping[RegimePoint, Subject], operations: Mapping[Regim
 
 
 Spread = Mapping[str, Any]
-"""Relative differences of medians in one regime: of how many `rows`, the `middle` and `largest` one, and where (`at`)."""
+"""Relative differences of medians in one regime: how many `rows`, the `middle` and `largest` one, and where (`at`)."""
 
 TakeRows = tuple[Mapping[str, Any], Sequence[Mapping[str, str]]]
 """A take: its run.json, and the rows of its summary as text."""
