@@ -174,7 +174,7 @@ def _pairs(kernel: Kernel, name: str) -> dict[str, int]:
 
 
 def compile_cubins(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, Path]:
-    """A cubin in `folder` for each of `archs` ("90"). Raises UserError, with the compiler's words, if it refuses one."""
+    """A cubin in `folder` for each of `archs` ("90"). Raises UserError, as the compiler says, if it refuses one."""
     cubins = {}
     for arch, (cubin, message) in attempts(kernel, archs, threads, folder).items():
         if cubin is None:
