@@ -40,7 +40,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     ),
     "recorded-rows": ("recordings.bring", "--families! --recorded! --build --out --regimes"),
     "recorded-experiments": ("recordings.bring:experiments_step", "--experiments! --recorded! --build --out!"),
-    "just-in-time": ("measure.just_in_time", "--family! --build --size --out!"),
+    "just-in-time": ("measure.just_in_time", "--family! --build --out!"),
     "verdicts": ("judge.verdicts", "--measure! --gates --build --families --experiments --regimes --out!"),
     "figures": (
         "figures.stage",
@@ -175,7 +175,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--sif": _path("the image"),
     "--sign": _path("sign the bundle with this SSH key (ssh-keygen -Y sign)", metavar="KEY"),
     "--signers": _path("allowed signers, as ssh-keygen(1) says; needs --identity"),
-    "--size": _number("time matrix products at this size (default 0: not at all)", 0),
     "--sizes": _text("comma-separated; all are searched at the first"),
     "--slug": _flag("print only the name of its recordings"),
     "--stale": _flag("accept rows of other builds, which support no claim"),

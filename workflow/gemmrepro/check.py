@@ -21,7 +21,7 @@ from gemmrepro.core import paths
 from gemmrepro.core.names import METRICS
 from gemmrepro.core.trees import without_comments
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import Experiment, paper_figures, tables
+from gemmrepro.experiments import Experiment, paper_figures
 from gemmrepro.gpu.baselines import BASELINES
 from gemmrepro.judge import calculation
 from gemmrepro.judge.published import published_rows
@@ -38,7 +38,7 @@ PERSISTENT = 2 * card.REFERENCE.sms
 NUMBERS = ("m", "n", "k", "iterations", "alpha", "beta")
 """Arguments that are no arrays."""
 
-DECLARATIONS = ("family.py", "figures.py", experiments.FILE, tables.FILE, calculation.FILE)
+DECLARATIONS = ("family.py", "figures.py", experiments.FILE, calculation.FILE)
 """Python files of a family that are not sources."""
 
 

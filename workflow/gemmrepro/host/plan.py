@@ -25,8 +25,8 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.core.trees import source_hash
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Experiment
+from gemmrepro.gpu.slots import HostGpu
 from gemmrepro.host import config as configuration
-from gemmrepro.host.places import HostGpu
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.measure import recording, rows
 from gemmrepro.measure import regimes as regime_files

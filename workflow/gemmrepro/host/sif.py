@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import struct
 import subprocess
 import sys
 import time
@@ -214,9 +213,6 @@ ZSTD = ("-comp", "zstd", "-Xcompression-level", "1")
 LZ4 = ("-comp", "lz4")
 """A third larger than `ZSTD`. Each start unpacks anew what it reads: Python with pandas starts in 1.3 s, not 1.6 s."""
 
-HEADER = struct.Struct("<32x10s70xqq")
-"""Of a SIF: where its data begin, and their length, after its magic bytes, version, times and table."""
-
 INVENTORY = Path(__file__).with_name("inventory.py")
 """The program that lists an image's packages, inside the image."""
 
@@ -281,23 +277,6 @@ def wrap(squashed: Path, sif: Path, apptainer: str, work: Workspace) -> None:
     run([apptainer, "sif", "add", *primary, sif, squashed], work)
     squashed.unlink()
     sif.chmod(0o755)
-
-
-def length_in_header(sif: Path) -> int:
-    """The bytes of an image with all its data, by its header (github.com/sylabs/sif, type header).
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it begins with no such header.
-    """
-    with sif.open("rb") as file:
-        header = file.read(HEADER.size)
-    if len(header) < HEADER.size:
-        raise ValueError(f"{sif} is shorter than a header")
-    magic, start, length = HEADER.unpack(header)
-    if magic != b"SIF_MAGIC\0":
-        raise ValueError(f"{sif} does not begin as a SIF does")
-    return int(start + length)
 
 
 def environment_script(variables: Mapping[str, str]) -> str:

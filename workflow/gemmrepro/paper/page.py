@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from gemmrepro.core.names import OWN_PAGE, REPORT_PAGES, SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
-from gemmrepro.experiments import paper_figures
+from gemmrepro.experiments import paper_figures, tables
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS
@@ -219,9 +219,16 @@ def _texts(verdicts: VerdictsView, families: Sequence[View]) -> list[View]:
                 reproduced=counts[REPRODUCED],
                 claims=len(claims),
                 families=[family for family in families if family.name in about],
+                figures=_tables_of(text.articles, families),
             )
         )
     return sorted((text for text in found if text.claims), key=lambda text: -text.decided / len(text.articles))
+
+
+def _tables_of(articles: Collection[str], families: Sequence[View]) -> list[View]:
+    """The figures of a text's tables and charts, which stand on the pages of the families whose rows they show."""
+    shown = {f"figure-{anchor(table.family)}-{table.name}" for name in articles for table in tables.of_article(name)}
+    return [figure for family in families for figure in family.figures if figure.anchor in shown]
 
 
 def _stories(inputs: Inputs) -> list[View]:
