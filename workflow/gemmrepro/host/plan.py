@@ -146,7 +146,7 @@ class Plan:
     def _measuring(self) -> set[int]:
         """Capabilities of the GPUs that the rows come from, and of the one at hand."""
         recorded = None if self.live else recorded_capability(Path(self.recordings))
-        return set(filter(None, [self.gpu and self.gpu.capability, recorded]))
+        return {capability for capability in (self.gpu and self.gpu.capability, recorded) if capability}
 
     @cached_property
     def _counted(self) -> Mapping[str, frozenset[int]]:
