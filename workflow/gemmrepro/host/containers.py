@@ -95,10 +95,9 @@ def container_environment(
         variables |= {"APPTAINER_NV": "1", "APPTAINER_CONTAINLIBS": f"{WSL}/lib/libdxcore.so"}
         bound.append(str(WSL))
     added: dict[str, str] = {}
-    for name, value in variables.items():
-        named = _names(name)
-        given = next((environ[each] for each in named if each in environ), value)
-        added |= {each: given for each in named if each not in environ}
+    for names, value in ((_names(name), value) for name, value in variables.items()):
+        given = next((environ[name] for name in names if name in environ), value)
+        added |= {name: given for name in names if name not in environ}
     return added | bind(environ, *bound)
 
 
@@ -206,7 +205,7 @@ def use_apptainer(environ: MutableMapping[str, str], main: bool = True) -> None:
             "installs one",
             file=sys.stderr,
         )
-    # No error: an Apptainer that is installed setuid needs no FUSE, nor does a login node.
+    # An Apptainer that is installed setuid needs no FUSE, nor does a login node.
     if hint := fuse_hint():
         print(f"gemmrepro: images may fail to start here.{hint}", file=sys.stderr)
 
