@@ -11,7 +11,7 @@ from records import changed
 from support import ROOT, in_cuda13
 
 from gemmrepro import registry
-from gemmrepro.build import cute_dsl, cute_dsl_trace, cutile, toolkit
+from gemmrepro.build import cute_dsl, cutile, toolkit
 from gemmrepro.build.key import COMPILERS, build_key, compiler
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
@@ -46,23 +46,6 @@ def test_a_tensor_map_is_known_by_its_elements_and_its_box():
     smaller = WITH_MAPS.with_call(tensor_maps={**WITH_MAPS.call.tensor_maps, "a": TensorMap((64, 64))})
     assert build_key(smaller, "13.4", VERSIONS) != build_key(WITH_MAPS, "13.4", VERSIONS)
     assert compiled(smaller) != compiled(WITH_MAPS)
-
-
-def test_parameters_of_an_entry_point_are_counted_in_bytes():
-    ptx = """
-.visible .entry other_0(.param .u64 other_0_param_0)
-.visible .entry some_0(
-	.param .align 64 .b8 some_0_param_0[128],
-	.param .u64 .ptr .global .align 16 some_0_param_1,
-	.param .u32 some_0_param_2,
-	.param .f32 some_0_param_3
-)
-.reqntid 384, 1, 1
-"""
-    parameters = [("map:a", "BFloat16[128x64]"), ("b", "BFloat16*"), ("m", "Int32"), ("alpha", "Float32")]
-    assert cute_dsl_trace.entry_sizes(ptx, "some_0") == cute_dsl_trace.sizes(parameters) == [128, 8, 4, 4]
-    assert cute_dsl_trace.entry_sizes(ptx, "other_0") == [8]
-    assert cute_dsl_trace.entry_sizes(ptx, "none_0") == []
 
 
 def test_a_block_that_depends_on_the_problem_is_refused():

@@ -6,7 +6,6 @@ import pickle
 import re
 import shutil
 import stat
-import subprocess
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
@@ -25,7 +24,7 @@ from gemmrepro.measure import derived
 from gemmrepro.measure.recording import check_manifest, digest
 from gemmrepro.measure.regimes import takes
 from gemmrepro.operations import shape_of
-from gemmrepro.recordings.bundles import INDEX, accept, check_signature, members, read_bundle, sign, write_bundle
+from gemmrepro.recordings.bundles import INDEX, accept, members, read_bundle, write_bundle
 from gemmrepro.recordings.sweeps import read_summary
 
 H200 = ROOT / "reports/recorded/h200"
@@ -172,25 +171,6 @@ def test_a_run_that_lost_a_file_or_measured_nothing_is_not_bundled(finished, tmp
     with pytest.raises(UserError, match="holds nothing that was measured here; run the workflow on a machine"):
         command.run(command_line)
     assert not (tmp_path / "mine.zip").exists()
-
-
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
-def test_a_signature_names_who_made_a_bundle(card, tmp_path):
-    write_bundle(card, tmp_path / "b.zip")
-    for name in ("key", "other"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
-    signers = tmp_path / "signers"
-    signers.write_text(f"a@example.org {(tmp_path / 'key.pub').read_text()}")
-    with pytest.raises(UserError, match="has no signature"):
-        check_signature(tmp_path / "b.zip", signers, "a@example.org")
-    assert sign(tmp_path / "b.zip", tmp_path / "key") == tmp_path / "b.zip.sig"
-    signed = check_signature(tmp_path / "b.zip", signers, "a@example.org")
-    with pytest.raises(UserError, match="ssh-keygen -Y verify says"):
-        check_signature(tmp_path / "b.zip", signers, "b@example.org")
-    (tmp_path / "b.zip").write_bytes((tmp_path / "b.zip").read_bytes() + b" ")
-    assert read_bundle(tmp_path / "b.zip", signed).gpu == CARD["name"], "what was signed counts, not what came after"
-    with pytest.raises(UserError, match="ssh-keygen -Y verify says"):
-        check_signature(tmp_path / "b.zip", signers, "a@example.org")
 
 
 @pytest.fixture(scope="module")

@@ -37,15 +37,11 @@ def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str]
     """The key that measurements of this binary are filed under: 16 hex digits.
 
     It hashes all that determines the machine code for one architecture: source and headers without comments, flags,
-    versions of the toolkit and of packages that compile or are compiled in, and the kernel's id. Neither the list of
-    architectures nor any path enters, so that building for another GPU as well, or in another folder, does not change
-    the key.
+    versions of the toolkit and of packages that compile or are compiled in, and the kernel's id. Neither architectures
+    nor paths enter: building for another GPU as well, or in another folder, does not change it.
 
-    Args:
-        installed: versions of the packages as in a build record, for use where they are not installed.
-
-    Raises:
-        UserError: a source, a header or a package is missing.
+    `installed` are the packages' versions where they are not installed. Raises UserError if a source, a header or a
+    package is missing.
     """
     parts: dict[str, Any] = {
         "kernel": kernel.id,
@@ -62,13 +58,7 @@ def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str]
 
 
 def keyed(kernel: Kernel, toolkit: Toolkit) -> Build:
-    """The record that compiling `kernel` would give, without machine code.
-
-    What was recorded of a binary is held against its build key, and needs no more.
-
-    Raises:
-        UserError: a source, a header or a package is missing.
-    """
+    """The record that compiling `kernel` would give, without machine code: recordings need its build key alone."""
     return Build(
         kernel=kernel.id,
         toolkit=toolkit.name,

@@ -6,7 +6,7 @@ an interrupted run resumes where it stopped. Its rows are one CSV: the columns `
 declares, ``build_key`` and ``status``. A row belongs to one binary, or to a library, whose toolkit is "library". An
 experiment whose `device` is "cpu" needs no GPU.
 
-- `tables`: the article's tables as figures, which ``kernels/<family>/tables.py`` declares.
+- `tables`: the article's tables as figures, which ``articles/<name>/figures.py`` declares.
 - `run`: the stage that runs experiments on the GPU or the CPU at hand.
 - `results`: reads what that, or a recording, left, for verdicts, figures and report.
 """

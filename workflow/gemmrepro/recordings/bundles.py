@@ -12,7 +12,6 @@ import json
 import re
 import shutil
 import stat
-import subprocess
 import tempfile
 import zipfile
 import zlib
@@ -39,9 +38,6 @@ from gemmrepro.recordings.regimes import read_takes
 from gemmrepro.recordings.sweeps import read_whole
 
 INDEX = "bundle.json"
-
-NAMESPACE = "gemmrepro"
-"""The namespace of signatures (ssh-keygen -Y), so that one made for something else does not count."""
 
 MOST_BYTES, MOST_MEMBERS = 256 << 20, 2000
 """Limits on a bundle: of its file and of all its members unfolded, and their number. All H200 recordings take 12 MB."""
@@ -100,17 +96,21 @@ class Bundle:
         return sorted({name.split("/")[0] for name in self.files})
 
 
-def read_bundle(path: Path, content: bytes | None = None) -> Bundle:
+def read_bundle(path: Path) -> Bundle:
     """Read a bundle within the limits; nothing is written.
-
-    Args:
-        content: the file's, where it was read to check its signature.
 
     Raises:
         UserError: it is no bundle, is too large, or holds anything but regular files of recordings, each as listed.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(_content(path) if content is None else content)) as archive:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"the bundle {path} cannot be read ({error.strerror}).") from None
+    if len(content) > MOST_BYTES:
+        raise _refused(path, f"it is larger than {MOST_BYTES >> 20} MB")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             _check_members(path, archive.infolist())
             contents = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
@@ -131,18 +131,6 @@ def read_bundle(path: Path, content: bytes | None = None) -> Bundle:
             _check_text(path, name, data)
     _check_gpu(path, index["gpu"], contents)
     return Bundle(index["gpu"], contents)
-
-
-def _content(path: Path) -> bytes:
-    """A bundle's bytes, of which there may be so many."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"the bundle {path} cannot be read ({error.strerror}).") from None
-    if len(content) > MOST_BYTES:
-        raise _refused(path, f"it is larger than {MOST_BYTES >> 20} MB")
-    return content
 
 
 def _refused(path: Path, why: str) -> UserError:
@@ -218,42 +206,6 @@ def _check_gpu(path: Path, gpu: str, contents: Mapping[str, bytes]) -> None:
                 raise _refused(path, f"it is of {gpu}, and {member} of {found}")
 
 
-def sign(path: Path, key: Path) -> Path:
-    """Sign a bundle with an SSH key; returns the signature's path. Raises UserError if ssh-keygen cannot."""
-    _ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, str(path))
-    return path.with_name(f"{path.name}.sig")
-
-
-def check_signature(path: Path, signers: Path, identity: str) -> bytes:
-    """Check the signature beside a bundle against a file of allowed signers (ssh-keygen(1), ALLOWED SIGNERS).
-
-    Returns what was signed: the file may be another one by the time that it is read again.
-
-    Raises:
-        UserError: there is no signature, or not one of `identity`.
-    """
-    signature = path.with_name(f"{path.name}.sig")
-    if not signature.is_file():
-        raise UserError(f"the bundle {path} has no signature {signature}; ask its maker for it.")
-    arguments = ("-f", str(signers), "-I", identity, "-n", NAMESPACE, "-s", str(signature))
-    content = _content(path)
-    _ssh_keygen("verify", *arguments, given=content)
-    return content
-
-
-def _ssh_keygen(action: str, *arguments: str, given: bytes = b"") -> None:
-    command = ["ssh-keygen", "-Y", action, *arguments]
-    try:
-        done = subprocess.run(command, input=given, capture_output=True, timeout=60)
-    except FileNotFoundError:
-        raise UserError("ssh-keygen is not installed; signatures need OpenSSH 8.2 or later.") from None
-    except subprocess.TimeoutExpired:
-        raise UserError(f"ssh-keygen -Y {action} did not end; use a key without a passphrase, or an agent.") from None
-    if done.returncode:
-        words = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-        raise UserError(f"ssh-keygen -Y {action} says: {words[-1] if words else 'no reason'}.")
-
-
 BINARY = ("kernel", "toolkit", "build_key")
 """The cells that name a row's binary."""
 
@@ -302,7 +254,7 @@ def accept(
             target.rename(before)
         try:
             folder.rename(target)
-        except BaseException:
+        except OSError:
             if before.exists():
                 before.rename(target)
             raise
@@ -357,13 +309,9 @@ def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path, 
 
 def accept_step(options: Namespace) -> int:
     """Accept a bundle."""
-    if bool(options.signers) != bool(options.identity):
-        raise UserError("give --signers and --identity together.")
-    content = check_signature(options.bundle, options.signers, options.identity) if options.signers else None
-    bundle = read_bundle(options.bundle, content)
+    bundle = read_bundle(options.bundle)
     target = accept(bundle, options.recordings, options.build, options.replace, options.stale)
-    signed = f"signed by {options.identity}" if options.identity else "no signature checked"
-    print(f"accept: {', '.join(bundle.families)} of {bundle.gpu} filed under {target}; {signed}.")
+    print(f"accept: {', '.join(bundle.families)} of {bundle.gpu} filed under {target}.")
     return 0
 
 
@@ -427,6 +375,5 @@ def bundle_step(options: Namespace) -> int:
         recordings = collect(options.results, Path(folder))
         write_bundle(recordings, options.bundle)
         families = ", ".join(sorted(path.name for path in recordings.iterdir()))
-    signed = f", signed by {sign(options.bundle, options.sign)}" if options.sign else ""
-    print(f"bundle: {families} on {recordings.name} as {options.bundle}{signed}.")
+    print(f"bundle: {families} on {recordings.name} as {options.bundle}.")
     return 0

@@ -1,7 +1,8 @@
 """The articles whose claims are judged: one folder each under articles/.
 
 `article.yaml` says what the text is and how it measured, `numbers.csv` holds every number that it prints, `map.yaml`
-whose programs our kernels are, `claims.yaml` what it states (`gemmrepro.judge`).
+whose programs our kernels are, `claims.yaml` what it states (`gemmrepro.judge`), and `figures.py` draws its tables and
+charts beside what was measured (`gemmrepro.experiments.tables`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from gemmrepro.registry import chips
 
 NAME = "[a-z0-9]+(-[a-z0-9]+)*"
 ARTICLE, NUMBERS, MAP, CLAIMS = FILES = ("article.yaml", "numbers.csv", "map.yaml", "claims.yaml")
+FIGURES = "figures.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +71,7 @@ def folder(name: str) -> Path:
 
 
 def files(name: str) -> list[Path]:
-    """The files of an article, those that it has."""
+    """What an article's claims rest on: its files, those that it has, but for its figures."""
     return [path for file in FILES if (path := folder(name) / file).is_file()]
 
 
@@ -86,8 +88,9 @@ def article_names() -> tuple[str, ...]:
         if not re.fullmatch(NAME, path.name):
             raise UserError(f"{path}: an article's name has small letters, digits and hyphens; rename the folder.")
         found = {each.name for each in path.glob("[!.]*")}
-        if strange := sorted(found - set(FILES)):
-            raise UserError(f"{path / strange[0]}: nothing reads it; an article has {', '.join(FILES)}. Remove it.")
+        if strange := sorted(found - {*FILES, FIGURES}):
+            known = ", ".join((*FILES, FIGURES))
+            raise UserError(f"{path / strange[0]}: nothing reads it; an article has {known}. Remove it.")
         if ARTICLE not in found:
             raise UserError(f"{path / ARTICLE} is missing; write it, or remove the folder.")
         names.append(path.name)

@@ -63,6 +63,7 @@ def _hierarchy(numbers: Numbers) -> Iterator[Mark]:
 TABLES = (
     Table(
         name="roadmap",
+        family="ladder",
         title="The roadmap by share of the peak, and its steps",
         panels={
             "share": Panel("M = N = K = 4096", "share of the chip's fp32 rate", log=True),
@@ -76,6 +77,7 @@ TABLES = (
     ),
     Table(
         name="hierarchy",
+        family="ladder",
         title="The memory hierarchy",
         panels={
             "latency": Panel("Latency", "cycles", log=True),
