@@ -17,13 +17,12 @@ from gemmrepro.measure import passes, results
 from gemmrepro.measure import plan as points
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.columns import REGIME_POINT
-from gemmrepro.measure.prepare import Check, Records
+from gemmrepro.measure.prepare import Check, Sweep
 from gemmrepro.measure.recording import write_manifest
 from gemmrepro.measure.regimes import BURST, REGIMES, SUSTAINED
 from gemmrepro.recordings import bring
 from gemmrepro.recordings import regimes as checks
 from gemmrepro.recordings.regimes import between_cards, by_card, repeated
-from gemmrepro.registry.keys import run_key
 
 KERNELS = ("ladder.naive", "ladder.smem")
 TAKE = f"recorded/gpu/ladder/{regime_files.FOLDER}/1"
@@ -39,10 +38,10 @@ class Rounds:
         self._sweep = sweep
 
     def ensure_checked(self, point, workspace, timer):
-        check = self._sweep.records.check(point)
+        check = self._sweep.check(point)
         if check is None:
             check = Check(point.kernel not in self._sweep.wrong, "wrong", 1.0, 1.0, TIMES[point.kernel])
-            self._sweep.records.keep_check(point, check)
+            self._sweep.keep_check(point, check)
         return check
 
     def workspace(self, problem, shape, subjects):
@@ -57,7 +56,7 @@ class Rounds:
     def confirm(self, medians, workspace, timer):
         for point in medians:
             if point.kernel in self._sweep.cheats:
-                self._sweep.records.keep_check(point, Check(False, "it keeps results", estimate_us=100.0))
+                self._sweep.keep_check(point, Check(False, "it keeps results", estimate_us=100.0))
 
 
 def sweep_of(folder, kernels=KERNELS, wrong=(), cheats=(), machine=("Synthetic GPU", "1")):
@@ -65,19 +64,19 @@ def sweep_of(folder, kernels=KERNELS, wrong=(), cheats=(), machine=("Synthetic G
     chosen = {name: registry.kernel(name) for name in kernels}
     planned, skipped = points.plan_points(list(chosen.values()), [256, 512], ["cuda13"], ["warm"], lambda *_: None)
     machine = dict(zip(("gpu", "driver"), machine, strict=True))
-    gpu = SimpleNamespace(arch="sm_90", describe=lambda: GPU)
-    binaries = {(name, "cuda13"): SimpleNamespace(arch="sm_90", build_key="aaaa") for name in kernels}
-    made = {"kernels": chosen, "loaded": binaries, "points": planned, "skipped": skipped, "build": folder / "build"}
-    made |= {"versions": {"cublas.sgemm": "cuBLAS 13.1.0"}, "wrong": wrong, "cheats": cheats}
-    sweep = SimpleNamespace(session=SimpleNamespace(gpu=gpu), family="ladder", **made)
-    sweep.records = Records(
-        Journal(folder / "journal", machine, lambda _: None),
-        machine,
-        SimpleNamespace(sampling={}),
-        sweep.versions,
-        lambda point: "cuBLAS 13.1.0" if point.toolkit == "library" else "aaaa",
-        lambda point: None if point.toolkit == "library" else run_key(chosen[point.kernel], "aaaa", point.shape),
+    sweep = Sweep(
+        session=SimpleNamespace(gpu=SimpleNamespace(arch="sm_90", machine=machine, describe=lambda: GPU)),
+        family="ladder",
+        settings=SimpleNamespace(sampling={}),
+        build=folder / "build",
+        kernels=chosen,
+        loaded={(name, "cuda13"): SimpleNamespace(arch="sm_90", build_key="aaaa") for name in kernels},
+        points=tuple(planned),
+        skipped=tuple(skipped),
+        versions={"cublas.sgemm": "cuBLAS 13.1.0"},
+        journal=Journal(folder / "journal", machine, lambda _: None),
     )
+    vars(sweep).update(wrong=wrong, cheats=cheats)
     for name in kernels:
         write_build(folder / "build", name, "cuda13", "aaaa")
     return sweep

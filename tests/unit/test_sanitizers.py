@@ -10,7 +10,8 @@ from support import ROOT
 
 from gemmrepro.errors import UserError
 from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers
-from gemmrepro.paper.gates import NOT_RUN, load_sanitizers, sanitizer_views
+from gemmrepro.paper.inputs import load_sanitizers
+from gemmrepro.paper.kernel import NOT_RUN, sanitizer_views
 from gemmrepro.paper.text import View
 
 H200 = ROOT / "reports/recorded/h200"

@@ -194,6 +194,7 @@ def family_view(name: str, inputs: Inputs) -> View:
     timed = any(kernel.timing.timed for kernel in kernels)
     has_regimes = name in inputs.regimes and not inputs.regimes[name].summary.empty
     experiments = inputs.experiments.get(name, {}).values()
+    unmeasured = timed and measured.summary.empty and not any(len(results.rows) for results in experiments)
     views = [kernel_view(kernel, inputs, samples) for kernel in kernels]
     by_place = {row.anchor: (kernel.name, row) for kernel in views for row in kernel.rows}
     ordered = measured.summary.sort_values(["m", "n", "k", "dtype", "cache", "toolkit"], kind="stable")
@@ -211,7 +212,7 @@ def family_view(name: str, inputs: Inputs) -> View:
         claims=len(claims),
         statements=verdicts.total() - verdicts[COVERED],
         counts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict != COVERED},
-        figures=inputs.figures.get(name, ()),
+        figures=[figure for figure in inputs.figures[name] if not unmeasured and (figure.table or not figure.svg)],
         experiments=[experiment_view(name, results, inputs) for results in experiments],
         findings=text and replace(text, text=named(text.text, kernels)),
         table=table,
@@ -225,7 +226,7 @@ def family_view(name: str, inputs: Inputs) -> View:
         alone_links=_links(inputs, inputs.regimes_dir or Path(), REGIME_FILES if has_regimes else (), name, "regimes/"),
         runnable=runnable([name], inputs.measured.values()),
         run=measured.run,
-        unmeasured=timed and measured.summary.empty and not any(len(results.rows) for results in experiments),
+        unmeasured=unmeasured,
         date=str(measured.run.get("date") or "")[:10],
         rounds=(measured.run.get("config") or {}).get("rounds"),
         command=f"{SNAKEMAKE} --config measure=live --force results/measure/{name}/summary.csv",

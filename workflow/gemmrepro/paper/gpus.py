@@ -121,23 +121,13 @@ BOARDS = ("fp32", "bf16", "fp16", "fp8_e4m3", "fp64")
 
 
 def side_by_side(own: Gpu, others: Sequence[Gpu], regimes: Mapping[str, Regimes]) -> View:
-    """The report's own GPU beside the others, and the cards of its takes.
-
-    `cards` of a family have the sentences that say how far they are apart, as `spread`, and `rows` of the regimes, as
-    run.json has them: a `point` with its `times_us` and `ratios` on each card, at least two of them, None where a card
-    has none, and how far the times are `apart`. Cards are numbered, since their hashes tell a reader nothing.
-    """
+    """The report's own GPU beside the others, and `cards`: sentences on how far its takes and cards are apart."""
     gpus = [own, *others]
-    cards = {
-        family: View(spread=cards_sentence(takes), rows=[row | {"apart": _apart(row["times_us"])} for row in rows])
-        for family, takes in regimes.items()
-        if (rows := (takes.run.get("by_card") or {}).get("rows"))
-    }
     return View(
         names=[gpu.name for gpu in gpus],
         claims=_claims(gpus) if others else [],
         kernels=[*_kernels(gpus)] if others else [],
-        cards=cards,
+        cards=[sentence for takes in regimes.values() if (sentence := cards_sentence(takes))],
     )
 
 
@@ -218,11 +208,6 @@ def level(row: Mapping[str, Any], ceilings: Mapping[str, float], dtype: str) -> 
     rate, ceiling = (row["gbps"], "bytes") if pd.isna(row["tflops"]) else (row["tflops"], dtype)
     known = ceiling in ceilings and pd.notna(rate)
     return View(ratio=float(row["ratio"]), share=float(rate) / ceilings[ceiling] if known else None)
-
-
-def _apart(times: Sequence[float | None]) -> float:
-    timed = [time for time in times if time is not None]
-    return max(timed) / min(timed) - 1
 
 
 def cards_sentence(found: Regimes) -> str:
