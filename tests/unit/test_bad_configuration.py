@@ -173,8 +173,8 @@ REFUSED = [
     ("check nonesuch", "no kernel family 'nonesuch'; known families: ada, ceilings,"),
     ("build --kernels no.such=90 --toolkit cuda12 --out {out}", "there is no kernel 'no.such'"),
     ("record --work {out} --families nonesuch", "'nonesuch'; known families: ada, ceilings,"),
-    ("record --work {out} --rounds 0", "--rounds must be at least 2"),
-    ("record --work {out} --seconds nan", "--seconds must be"),
+    ("record --work {out} --jobs 0", "--jobs must be more than 0, not 0"),
+    ("record --work {out} --budget nan", "--budget must be more than 0, not nan"),
     # Paths that do not exist.
     ("compare {runs} {runs} --figure x.bmp", "choose a name in .svg, .pdf"),
     ("compare {runs} {list_run}", "run.json is corrupt: the whole: "),

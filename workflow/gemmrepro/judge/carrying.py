@@ -140,7 +140,9 @@ def _there(claim: Claim, part: str, name: str) -> Rate:
     chip = chips.chips().get(named) if named else chip_of(claim.article, claim.hardware)
     if chip is None:
         raise UserError(
-            f"{chips.FILE} has no chip '{named}'" if named else f"{ARTICLE} names no chip for '{claim.hardware}'"
+            f"{chips.FILE} has no chip '{named}'"
+            if named
+            else f"{ARTICLE} names no chip for the hardware '{claim.hardware}'"
         )
     rate = chip.rate(name)
     if rate is None:

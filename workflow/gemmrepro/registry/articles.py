@@ -33,8 +33,6 @@ class Article:
         source: the article that is the same text; None for one of its own.
         hardware: the name of its chip in chips.yaml, by each name in the column `hardware`; None for what is no GPU.
         toolkits: its claims are judged on the first that has measurements.
-        regime: how it measured; None where it does not say.
-        short: what pictures and headings call it; its name where it does not say.
         headlines: the ids of the claims that it is known for, each with what the report's first picture calls it.
         stories: what became of some claims, by id, for the report's first page.
         derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.derived`).
@@ -75,11 +73,7 @@ def files(name: str) -> list[Path]:
 
 
 def article_names() -> tuple[str, ...]:
-    """Names of the folders under articles/, in alphabetical order.
-
-    Raises:
-        UserError: there is a file that nothing reads, or a folder without article.yaml.
-    """
+    """Names of the folders under articles/. Raises UserError at a file that nothing reads, or without article.yaml."""
     names = []
     for path in sorted(paths.ARTICLES_DIR.glob("[!.]*")):
         if not path.is_dir():
@@ -130,10 +124,7 @@ def expanded(entries: Sequence[Any]) -> list[Any]:
 
     `each` lists the cases, mappings of the same names to values, or gives a list of values by name, of which every
     combination is a case. ``{n}`` anywhere in such an entry stands for the value of n; a string that is nothing else
-    becomes the value itself.
-
-    Raises:
-        UserError: `each` names no values, or its id does not tell its claims apart.
+    becomes the value itself. Raises UserError if `each` names no values, or its id does not tell its claims apart.
     """
     found: list[Any] = []
     for entry in entries:
@@ -184,11 +175,7 @@ class Program:
 
 
 def programs(name: str) -> Mapping[str, Program]:
-    """What stands for each system of an article that its map names; empty without a map.
-
-    Raises:
-        UserError: map.yaml is wrong, or says two things of one kernel.
-    """
+    """What stands for each system of an article's map. Raises UserError if it says two things of one kernel."""
     path = folder(name) / MAP
     return _read_map(path) if path.is_file() else {}
 
