@@ -165,7 +165,7 @@ def point(middle: float, low: float, high: float, **more) -> PointValue:
     ],
 )
 def test_whether_a_point_lies_within_its_bounds(one, bounds, inside):
-    assert experiment.within_bounds(one, bounds) == inside
+    assert bool(experiment.inside(one, bounds)) == inside
 
 
 def test_points_are_described_with_their_published_values_or_as_a_range():

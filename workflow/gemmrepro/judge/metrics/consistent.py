@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemmrepro.core.text import as_published, format_number
 from gemmrepro.judge.claim import Claim, Problem
@@ -23,27 +22,17 @@ _TIMES = "\N{MULTIPLICATION SIGN}"
 _RELATIONS = ("equals", "below", "above")
 
 
-@dataclass(frozen=True)
-class _Case:
-    """One case: the published values by name, and both sides of the relation."""
+class _Case(NamedTuple):
+    """The published values of a case by name, both sides, whether the relation holds, and how far it is from that.
+
+    A case with a larger `strain` is nearer to not holding, or farther beyond.
+    """
 
     values: Mapping[str, float]
-    relation: str
     value: float
     other: float
-    tolerance: float
-
-    @property
-    def holds(self) -> bool:
-        if self.relation == "equals":
-            return abs(self.value - self.other) <= self.tolerance * abs(self.other)
-        return self.value < self.other if self.relation == "below" else self.value > self.other
-
-    @property
-    def strain(self) -> float:
-        """How close the case is to not holding, or how far beyond; larger is worse."""
-        off = (self.value - self.other) / (abs(self.other) or 1.0)
-        return abs(off) if self.relation == "equals" else off if self.relation == "below" else -off
+    holds: bool
+    strain: float
 
 
 @dataclass(frozen=True)
@@ -79,24 +68,24 @@ class Consistent(FigureMetric):
         return None
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        value, label = max(_cases(claim), key=_strain).value, str(claim.compute["expect"])
+        value, label = _cases(claim)[0].value, str(claim.compute["expect"])
         sources = tuple(f"articles/{row['article']}: {row['system']}, {row['metric']}" for row in claim.published)
         return Readings(Reading(None, (Value(label, value, value, value, self.unit, sources),)))
 
     def judge(self, claim: Claim, readings: Readings) -> Verdict:
         cases = _cases(claim)
-        wrong = [case for case in cases if not case.holds]
+        right = sum(case.holds for case in cases)
+        wrong = right < len(cases)
         reason = "against the statement" if wrong else "as stated"
         if _relation(claim)[0] == "equals":
             reason = f"{'outside' if wrong else 'within'} the {100 * (claim.tolerance or 0):g}% allowed"
         if len(cases) > 1 and wrong:
-            reason += f"; it holds in {len(cases) - len(wrong)} of {len(cases)} cases"
+            reason += f"; it holds in {right} of {len(cases)} cases"
         return Verdict(CONTRADICTORY if wrong else CONSISTENT, reason)
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
-        cases = _cases(claim)
-        case = max(cases, key=_strain)
-        relation, text = _relation(claim)
+        cases, (relation, text) = _cases(claim), _relation(claim)
+        case = cases[0]
         signs = relation == "equals" and case.other and case.value / case.other > 0
         off = f", {difference(case.value, case.other)}" if signs else ""
         beside = f", {'' if case.holds else 'not '}{relation} " if relation != "equals" else ", beside "
@@ -107,9 +96,6 @@ class Consistent(FigureMetric):
 
     def exhibits(self, claim: Claim, readings: Readings, evidence: Evidence) -> list[dict[str, Any]]:
         return [exhibit(readings.judged.value, static=True)]
-
-
-_strain = attrgetter("strain")
 
 
 def references(compute: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -141,12 +127,18 @@ def _values(claim: Claim) -> list[dict[str, float]]:
 
 
 def _cases(claim: Claim) -> list[_Case]:
-    relation, other = _relation(claim)
-    expect, tolerance = str(claim.compute["expect"]), claim.tolerance or 0.0
-    return [
-        _Case(values, relation, evaluate(expect, values), evaluate(other, values), tolerance)
-        for values in _values(claim)
-    ]
+    """Every case, the one that is furthest off first."""
+    relation, text = _relation(claim)
+    found = []
+    for values in _values(claim):
+        value, other = evaluate(str(claim.compute["expect"]), values), evaluate(text, values)
+        off = (value - other) / (abs(other) or 1.0)
+        if relation == "equals":
+            holds, strain = abs(value - other) <= (claim.tolerance or 0.0) * abs(other), abs(off)
+        else:
+            holds, strain = (value < other, off) if relation == "below" else (value > other, -off)
+        found.append(_Case(values, value, other, holds, strain))
+    return sorted(found, key=lambda case: -case.strain)
 
 
 def _relation(claim: Claim) -> tuple[str, str]:

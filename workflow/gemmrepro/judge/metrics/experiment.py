@@ -137,25 +137,19 @@ def _why_absent(results: Results, kernel: str, toolkit: str, what: str) -> str:
     return f"there is no row of {what}, by {toolkit}" if len(results.rows) else "the experiment was not run"
 
 
-def within_bounds(value: PointValue, compute: Mapping[str, Any]) -> bool:
-    """Whether the value, with its whole interval, lies within the claim's bounds, or near its published one."""
-    above, least, most = _bounds(value, compute)
-    return bool(value.ci_low > above and value.ci_low >= least and value.ci_high <= most)
+def inside(value: PointValue, compute: Mapping[str, Any]) -> bool | None:
+    """Whether the value, with its whole interval, lies within the claim's bounds or near its published one.
 
-
-def may_be_within_bounds(value: PointValue, compute: Mapping[str, Any]) -> bool:
-    """Whether some value of the interval lies there."""
-    above, least, most = _bounds(value, compute)
-    return bool(value.ci_high > above and value.ci_high >= least and value.ci_low <= most)
-
-
-def _bounds(value: PointValue, compute: Mapping[str, Any]) -> tuple[float, float, float]:
-    """(what the value must be above, its least, its most), infinite where the claim sets no bound."""
+    None where some values of the interval do and some do not.
+    """
+    above, least, most = compute.get("above", -math.inf), compute.get("least", -math.inf), compute.get("most", math.inf)
     wanted = value.published if value.expected is None else value.expected
     if wanted is not None and ("near" in compute or "factor" in compute):
         share, factor = compute.get("near", 0.0), compute.get("factor", 1.0)
-        return -math.inf, *sorted((wanted * (1 - share) / factor, wanted * (1 + share) * factor))
-    return compute.get("above", -math.inf), compute.get("least", -math.inf), compute.get("most", math.inf)
+        above, (least, most) = -math.inf, sorted((wanted * (1 - share) / factor, wanted * (1 + share) * factor))
+    if value.ci_low > above and value.ci_low >= least and value.ci_high <= most:
+        return True
+    return None if value.ci_high > above and value.ci_high >= least and value.ci_low <= most else False
 
 
 def bounds_text(compute: Mapping[str, Any], beside: str = "published") -> str:
@@ -211,7 +205,7 @@ def _each_with_published(values: Sequence[PointValue], compute: Mapping[str, Any
         carried = "" if value.expected is None else f", expected here {format_number(value.expected)}"
         pairs.append(f"{value.number} (published {format_number(value.published or 0.0)}{carried}) at {value.point}")
     beside = "published" if all(value.expected is None for value in values) else "expected"
-    bounds, missed = bounds_text(compute, beside), [value for value in values if not within_bounds(value, compute)]
+    bounds, missed = bounds_text(compute, beside), [value for value in values if not inside(value, compute)]
     good = f"{bounds} at {len(values) - len(missed)} of {len(values)} points{_side(missed, beside)}: "
     return (good if bounds else "") + "; ".join(pairs)
 
@@ -229,7 +223,7 @@ def _side(missed: Sequence[PointValue], beside: str) -> str:
 def _range_of(values: Sequence[PointValue], compute: Mapping[str, Any]) -> str:
     """At how many points the bounds hold, the smallest and the largest value, and the first that miss them."""
     least, most = (pick(values, key=lambda value: value.value) for pick in (min, max))
-    bad = [value for value in values if not within_bounds(value, compute)]
+    bad = [value for value in values if not inside(value, compute)]
     where = f"{len(values) - len(bad)} of" if bad else "all"
     text = (
         f"{bounds_text(compute)} at {where} {len(values)} points"
@@ -295,9 +289,9 @@ class ExperimentColumn(FigureMetric):
         if claim.tolerance is not None:
             return super().judge(claim, readings)
         values = _expected_points(claim, readings)
-        inside = sum(within_bounds(value, claim.compute) for value in values)
-        unclear = sum(may_be_within_bounds(value, claim.compute) for value in values) - inside
-        return Verdict(of_many(inside, unclear, len(values)), f"{inside} of {len(values)} points")
+        found = [inside(value, claim.compute) for value in values]
+        right = found.count(True)
+        return Verdict(of_many(right, found.count(None), len(values)), f"{right} of {len(values)} points")
 
     def explain(self, claim: Claim, readings: Readings, verdict: Verdict, evidence: Evidence) -> str:
         machine = self.machine(claim, evidence) or "this machine"
@@ -353,6 +347,6 @@ def _crossing(values: Sequence[PointValue], claim: Claim) -> str:
     parts = [
         f"[{format_number(value.ci_low)}, {format_number(value.ci_high)}]{f' at {value.point}' if value.point else ''}"
         for value in values
-        if may_be_within_bounds(value, claim.compute) and not within_bounds(value, claim.compute)
+        if inside(value, claim.compute) is None
     ]
     return f"The interval crosses the bound: {'; '.join(parts)}."
