@@ -41,7 +41,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "recorded-rows": ("recordings.bring", "--families! --recorded! --build --out --regimes"),
     "recorded-experiments": ("recordings.bring:experiments_step", "--experiments! --recorded! --build --out!"),
     "just-in-time": ("measure.just_in_time", "--family! --build --out!"),
-    "verdicts": ("judge.judging", "--measure! --gates --build --families --experiments --regimes --out!"),
+    "verdicts": ("judge.verdicts", "--measure! --gates --build --families --experiments --regimes --out!"),
     "figures": (
         "figures.stage",
         "--family|--verdicts! --families --measure! --experiments --regimes --out! --figures",

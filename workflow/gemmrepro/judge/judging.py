@@ -1,15 +1,7 @@
-"""Judges every claim on its evidence, and puts the verdicts into sentences: ``results/verdicts.json``.
-
-    python -m gemmrepro verdicts --measure results/measure --gates results/gates --build results/build \\
-        --out results/verdicts.json
-
-`gemmrepro.judge.rules` defines the verdicts, `gemmrepro.judge.metrics` the vocabulary of claims.yaml; the report prints
-both.
-"""
+"""Judges every claim on its evidence, puts the verdicts into sentences, and counts them."""
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +11,6 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core import schemas
-from gemmrepro.core.files import write_json
 from gemmrepro.core.names import COMMAND
 from gemmrepro.experiments import results as experiment_results
 from gemmrepro.judge import carrying, claims
@@ -242,15 +233,3 @@ def rested_on(claim: Claim) -> list[str]:
     """The families whose rows a claim rests on, its own first. An experiment has all of its rows in its own family."""
     own = {kernel.id: kernel.family for kernel in registry.kernels()} if METRICS[claim.metric].of_rows else {}
     return list(dict.fromkeys([claim.family, *(own[kernel] for kernel in claim.kernels if kernel in own)]))
-
-
-def main(options: Namespace) -> int:
-    """Judge every claim; prints each with its verdict."""
-    families = tuple(options.families.split(",")) if options.families else None
-    folders = (options.measure, options.gates, options.build)
-    judged = judge_all(*folders, families, experiments_dir=options.experiments, regimes_dir=options.regimes)
-    write_json(options.out, judged)
-    width = max((len(entry["id"]) for entry in judged["claims"]), default=0)
-    for entry in judged["claims"]:
-        print(f"{entry['id']:<{width}}  {entry['verdict']}")
-    return 0
