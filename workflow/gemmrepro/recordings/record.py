@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -105,6 +104,7 @@ class Family:
     def __init__(self, name: str, asked: Namespace, config: dict[str, Any], gpu: Mapping[str, str]) -> None:
         self.name, self.asked, self.gpu, self.config = name, asked, gpu, config
         self.recordings: Path = asked.out / gpu["slug"]
+        self._config_path: Path = asked.work / f"config.{name}.json"
         self.gates: Path = asked.work / "gates"
         self.measured: Path = asked.work / "measure" / name
         self.regimes: Path = asked.work / "regimes" / name
@@ -133,10 +133,6 @@ class Family:
             chosen = ["--name", ",".join(self.experiments), "--toolkits", ",".join(self.config["sweep"]["toolkits"])]
             self._measure("experiments", f"experiments/{self.name}", self.experimented, *chosen)
         self._file()
-
-    @property
-    def _config_path(self) -> Path:
-        return self.asked.work / f"config.{self.name}.json"
 
     def _numeric(self, kernel: Kernel) -> Path:
         """The numerical gate's verdict on a kernel."""
@@ -220,7 +216,7 @@ class Family:
         target = self.recordings / self.name
         runs = (folder / RUN for folder in (self.measured, self.regimes, target))
         for path in (*self.experimented.glob("*.json"), *runs):
-            check_measured(_read(path), path, synthetic=False)
+            check_measured(_read(path), path)
         if self.timed and (target / SUMMARY).is_file():
             if kept := merge(self.measured, target, self.asked.build):
                 points = "rows of points that were not measured now stay (earlier in run.json)"
@@ -274,21 +270,15 @@ def merge(measured: Path, recorded: Path, build: Path) -> int:
     """Write into `recorded` the rows of `measured`, and those of its own that are not stale and not measured anew.
 
     run.json is that of `measured`; its `earlier` says how the other rows were taken. Returns how many these are.
-
-    Raises:
-        UserError: one of the two is corrupt.
     """
     new = read_rows(measured / SUMMARY, SUMMARY_COLUMNS)
     gpu = read_json(measured / RUN, "what was measured", "measure again")["gpu"]
     with card.of(gpu):
         old = _current(recorded / SUMMARY, SUMMARY_COLUMNS, build)
-        counters, launch = (
-            read_rows(measured / COUNTERS, COUNTER_COLUMNS),
-            itemgetter("kernel", "toolkit", "m", "n", "k"),
-        )
-        counted = {launch(row) for row in counters}
-        kept_counters = _current(recorded / COUNTERS, COUNTER_COLUMNS, build)
-        counters = [*(row for row in kept_counters if launch(row) not in counted), *counters]
+        old_counters = _current(recorded / COUNTERS, COUNTER_COLUMNS, build)
+    launch, counters = itemgetter("kernel", "toolkit", "m", "n", "k"), read_rows(measured / COUNTERS, COUNTER_COLUMNS)
+    counted = {launch(row) for row in counters}
+    counters = [*(row for row in old_counters if launch(row) not in counted), *counters]
     taken = {_point(row) for row in new}
     kept = [row for row in old if _point(row) not in taken]
     samples = _samples(measured, recorded, {_point(row) for row in kept})
@@ -350,11 +340,7 @@ def _run(measured: Path, recorded: Path, kept: list[dict[str, str]], swept: set[
 
 
 def configured(asked: Namespace) -> dict[str, Any]:
-    """The configuration with the command line's changes; makes lists of the options that name several things.
-
-    Raises:
-        UserError: an argument or the configuration is invalid.
-    """
+    """The configuration with the command line's changes; makes lists of the options that name several things."""
     asked.jobs = min(4, os.cpu_count() or 1) if asked.jobs is None else asked.jobs
     for name in ("jobs", "budget"):
         given = getattr(asked, name)
@@ -391,8 +377,6 @@ def main(asked: Namespace) -> int:
     """Record what is asked for."""
     asked.start = time.monotonic()
     config = configured(asked)
-    if asked.fresh:
-        shutil.rmtree(asked.work, ignore_errors=True)
     device.claim_gpu()  # one card for every stage
     gpu = device.described()
     for family in asked.families:
