@@ -185,8 +185,8 @@ def test_a_file_that_would_fill_the_memory_is_not_unfolded(folder, monkeypatch):
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        ({"value": -1}, "finite and not negative"),
-        ({"metric": "dram__bytes"}, "there is no counter dram__bytes"),
+        ({"value": -1}, "value: -1 is below 0"),
+        ({"metric": "dram__bytes"}, "metric: 'dram__bytes' is not one of"),
         ({"metric": "lts__t_sector_hit_rate.pct", "unit": "%", "value": 80}, "it repeats lts__"),
     ],
 )

@@ -6,7 +6,6 @@ samples of a point stand together, in order, in rounds, finite, and in pairs wit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import operands, registry
-from gemmrepro.core.names import LIBRARY, METRICS, RESTORE
+from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
 from gemmrepro.measure import derived
 from gemmrepro.measure.columns import (
@@ -236,12 +235,8 @@ def check_counters(counted: Rows, rows: Rows, path: Path) -> None:
     seen: set[tuple[str, ...]] = set()
     keys = {(row["kernel"], row["toolkit"]): row["build_key"] for row in rows}
     for number, row in enumerate(counted, 2):
-        place, metric, value = f"line {number}", row["metric"], float(row["value"])
+        place, metric = f"line {number}", row["metric"]
         launch = tuple(row[column] for column in ("kernel", "toolkit", "m", "n", "k"))
-        if not (math.isfinite(value) and value >= 0):
-            raise refused(path, place, f"{metric} is {row['value']}, and counts are finite and not negative")
-        if metric not in METRICS:
-            raise refused(path, place, f"there is no counter {metric}")
         if metric in UNITS and row["unit"] != UNITS[metric]:
             raise refused(path, place, f"{metric} is in '{row['unit']}' instead of '{UNITS[metric]}'")
         if row["toolkit"] == LIBRARY:
