@@ -34,7 +34,7 @@ share; they left no gaps and are not widened."""
 
 @dataclass(frozen=True)
 class Interval:
-    """A point estimate and the interval around it, all in the unit of the data."""
+    """A point estimate and the interval around it, in the unit of the data."""
 
     value: float
     low: float

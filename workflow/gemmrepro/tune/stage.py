@@ -47,26 +47,22 @@ def _start_anew() -> None:
 
 
 def compile_step(arguments: Namespace) -> int:
-    """Compile all candidates. Returns an exit code."""
+    """Compile all candidates."""
     _start_anew()
     compile_all(registry.tunable(arguments.kernel), arguments.toolkit, arguments.arch, arguments.out, arguments.jobs)
     return 0
 
 
 def measure_step(arguments: Namespace) -> int:
-    """Supervise the search, or, as the process that is supervised, do it. Returns an exit code."""
+    """Supervise the search, or, as the process that is supervised, do it."""
     _start_anew()
     tunable, sizes = registry.tunable(arguments.kernel), parse_sizes(arguments.sizes)
     listing = Listing.read(arguments.candidates, tunable)  # refused here once, rather than in every process
     journal = arguments.out.parent / "journal" / tunable.id
-    if arguments.worker:
-        return _search(listing, sizes, journal, arguments.out)
-    command = [sys.executable, "-m", "gemmrepro", "tune-measure", "--worker", "--kernel", tunable.id]
-    command += ["--sizes", arguments.sizes, "--candidates", str(arguments.candidates), "--out", str(arguments.out)]
-    return candidates.supervise(command, journal)
-
-
-def _search(listing: Listing, sizes: list[int], journal: Path, out: Path) -> int:
+    if not arguments.worker:
+        command = [sys.executable, "-m", "gemmrepro", "tune-measure", "--worker", "--kernel", tunable.id]
+        command += ["--sizes", arguments.sizes, "--candidates", str(arguments.candidates), "--out", str(arguments.out)]
+        return candidates.supervise(command, journal)
     # Only here: the toolkits' images need not hold what measuring takes.
     from gemmrepro.gpu import device
     from gemmrepro.tune.bench import Bench, search
@@ -74,17 +70,15 @@ def _search(listing: Listing, sizes: list[int], journal: Path, out: Path) -> int
     end_with_parent()
     session = device.open_gpu(card_of(journal))
     with device.exclusive(session):
-        if session.other_processes():
-            say("another process has this GPU open; if it computes, that will show in these times")
         try:
-            search(Bench(session, listing, journal), sizes, out)
+            search(Bench(session, listing, journal), sizes, arguments.out)
         except candidates.Broken:
             return candidates.REPLACE
     return 0
 
 
 def install_step(arguments: Namespace) -> int:
-    """Install the winners. Returns an exit code."""
+    """Install the winners."""
     _start_anew()
     install(arguments.results)
     return 0
@@ -147,7 +141,6 @@ def _winner(path: Path) -> tuple[Tunable, str, dict[str, Any]]:
 
 
 def _installed(path: Path) -> dict[str, Any]:
-    """What a file of winners holds so far."""
     restore = "restore it, or delete it and install again"
     entries = read_json(path, "the file of winners", restore) if path.is_file() else {}
     if not isinstance(entries, dict):
