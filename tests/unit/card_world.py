@@ -274,7 +274,8 @@ class CardWorld:
                 reading = {"clock_mhz": 0.9 * self.device.said["clock_mhz"], "temp_c": 50, "throttle": 0}
                 power = self.gpu.power_cap_w and 0.8 * self.gpu.power_cap_w
                 sweep.keep_round(point, number, Round(times, beside, [reading | {"power_w": power}], "graph"))
-        results.write(sweep, out, profile=False)
+        sweep.journal.put("baseline-kernels", {}, {})
+        results.write(sweep, out)
         _json(out / results.RUN, json.loads((out / results.RUN).read_text()) | {"synthetic": True})
         (out / results.COUNTERS).write_text(",".join(results.COUNTER_COLUMNS) + "\n")
 

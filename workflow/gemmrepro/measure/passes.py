@@ -21,7 +21,7 @@ from gemmrepro.gpu.device import Session
 from gemmrepro.measure.plan import Point
 from gemmrepro.measure.prepare import Sweep
 from gemmrepro.measure.regimes import REGIMES, SUSTAINED, Block, Chunk, Device, Load, Reading, burst, heat, sustained
-from gemmrepro.measure.rounds import Rounds, groups, library_point, passed
+from gemmrepro.measure.rounds import Rounds, groups, libraries_of, passed
 from gemmrepro.measure.workspace import Workspace
 from gemmrepro.operations import Problem, Shape
 
@@ -100,13 +100,12 @@ class Pair:
 def sets(points: Sequence[Point], toolkits: Sequence[str]) -> list[Set]:
     """The sets of a family's points; of a kernel's points there the one with the first of `toolkits` counts."""
     found = []
-    for group in groups((0, point) for point in points if point.toolkit != LIBRARY):
+    for group in groups(point for point in points if point.toolkit != LIBRARY):
         chosen: dict[str, Point] = {}
         for toolkit in reversed(toolkits):
-            chosen |= {point.kernel: point for point in group.points if point.toolkit == toolkit}
-        kernels = [chosen[name] for name in dict.fromkeys(point.kernel for point in group.points) if name in chosen]
-        libraries = [library_point(name, group.problem, group.shape) for name in group.baselines]
-        found.append(Set(group.problem, group.shape, (*libraries, *kernels)))
+            chosen |= {point.kernel: point for point in group if point.toolkit == toolkit}
+        kernels = [chosen[name] for name in dict.fromkeys(point.kernel for point in group) if name in chosen]
+        found.append(Set(group[0].problem, group[0].shape, (*libraries_of(group), *kernels)))
     return found
 
 
@@ -245,7 +244,7 @@ class Passes:
 
     def _measure(self, pair: Pair, progress: Progress, heated: bool) -> list[Visit]:
         members = pair.members
-        workspace = self._rounds.workspace(members.problem, members.shape, members.subjects)
+        workspace = self._rounds.workspace(members.subjects)
         if workspace is None:
             for _ in pair.order:
                 progress.step()

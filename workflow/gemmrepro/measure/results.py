@@ -198,12 +198,8 @@ def baseline_kernels(sweep: Sweep) -> dict[str, str]:
     return names
 
 
-def write(sweep: Sweep, out: Path, profile: bool = True) -> None:
-    """Write summary.csv, samples.parquet and run.json into `out`.
-
-    Args:
-        profile: whether to look up the names of the baselines' GPU kernels, which takes some seconds once.
-    """
+def write(sweep: Sweep, out: Path) -> None:
+    """Write summary.csv, samples.parquet and run.json into `out`."""
     results = gather(sweep)
     rows = [summary_row(sweep, result) for result in results]
     write_atomic(out / SUMMARY, csv_text(rows, SUMMARY_COLUMNS))
@@ -213,8 +209,7 @@ def write(sweep: Sweep, out: Path, profile: bool = True) -> None:
         modes.setdefault(next(iter(result.rounds.values())).mode, []).append(str(result.point))
     config = {**sweep.settings.document, "caches": list(sweep.settings.caches)}
     run = circumstances(sweep, sweep.loaded, config, (*sweep.skipped, *wrong(sweep)))
-    kernels = baseline_kernels(sweep) if profile else {}
-    write_json(out / RUN, {**run, "baseline_kernels": kernels, "timing_modes": modes})
+    write_json(out / RUN, {**run, "baseline_kernels": baseline_kernels(sweep), "timing_modes": modes})
 
 
 def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
