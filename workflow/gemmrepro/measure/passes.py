@@ -279,10 +279,7 @@ class Passes:
         )
 
     def _load(self, point: Point, workspace: Workspace, estimate_us: float) -> Load:
-        """A subject on the operands; short launches as a graph, like those of a sweep.
-
-        What it holds, a kernel's workspace among it, is free again with it.
-        """
+        """A subject on the operands, which holds a kernel's workspace; short launches as a graph, as in a sweep."""
         assert self._timer is not None
         call = self._rounds.bind(point, workspace)
         kernel = self._sweep.kernels.get(point.kernel)

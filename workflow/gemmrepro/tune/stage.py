@@ -97,7 +97,10 @@ def install(results: Sequence[Path]) -> list[Path]:
     for result in results:
         tunable, gpu, entry = _winner(result)
         path = registry.winners_path(tunable.id.split(".", 1)[0], gpu)
-        files.setdefault(path, _installed(path))[tunable.id] = entry
+        if path not in files:
+            restore = "restore it, or delete it and install again"
+            files[path] = read_json(path, "the file of winners", restore) if path.is_file() else {}
+        files[path][tunable.id] = entry
         table = result.with_suffix(".csv")
         if table.is_file():
             tables[registry.candidates_path(tunable.id, gpu)] = table.read_text()
@@ -111,38 +114,20 @@ def install(results: Sequence[Path]) -> list[Path]:
 
 
 def _winner(path: Path) -> tuple[Tunable, str, dict[str, Any]]:
-    """The tunable of a result that `bench.search` wrote, the GPU, and the winner's entry in the file of winners.
-
-    Raises:
-        UserError: it is missing or corrupt, names no tunable, or constants outside the space.
-    """
+    """The tunable of a result that `bench.search` wrote, the GPU, and the winner's entry; raises as `install`."""
     result = read_json(path, "the tuning result", "run the measure step again")
-    try:
-        tunable, winner = registry.tunable(result["kernel"]), result["winner"]
-        params, sizes = dict(winner["params"]), winner["sizes"]
-        if not tunable.holds(params):
-            raise UserError(
-                f"{path} names constants that the space of {tunable.id} does not hold ({params}); run the compile and "
-                "measure steps again."
-            )
-        entry = {
-            # In the order of the space, as constants enter the build key.
-            "params": {name: params[name] for name in tunable.space},
-            **{name: result[name] for name in ("target", "toolkit", "toolkit_version", "driver")},
-            "baseline": result["baseline"]["version"],
-            "candidates": result["count"]["candidates"],
-            **{name: {size: point[name] for size, point in sizes.items()} for name in ("tflops", "ratio")},
-        }
-        return tunable, result["gpu"]["slug"], entry
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    tunable, params, sizes = registry.tunable(result["kernel"]), result["winner"]["params"], result["winner"]["sizes"]
+    if not tunable.holds(params):
         raise UserError(
-            f"{path} is no tuning result ({type(error).__name__}: {error}); run the measure step again."
-        ) from None
-
-
-def _installed(path: Path) -> dict[str, Any]:
-    restore = "restore it, or delete it and install again"
-    entries = read_json(path, "the file of winners", restore) if path.is_file() else {}
-    if not isinstance(entries, dict):
-        raise UserError(f"the file of winners {path} is corrupt; {restore}.")
-    return entries
+            f"{path} names constants that the space of {tunable.id} does not hold ({params}); run the compile and "
+            "measure steps again."
+        )
+    entry = {
+        # In the order of the space, as constants enter the build key.
+        "params": {name: params[name] for name in tunable.space},
+        **{name: result[name] for name in ("target", "toolkit", "toolkit_version", "driver")},
+        "baseline": result["baseline"]["version"],
+        "candidates": result["count"]["candidates"],
+        **{name: {size: point[name] for size, point in sizes.items()} for name in ("tflops", "ratio")},
+    }
+    return tunable, result["gpu"]["slug"], entry
