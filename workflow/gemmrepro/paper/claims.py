@@ -20,13 +20,12 @@ from gemmrepro.judge.rules import (
     NOT,
     NOT_COMPARABLE,
     PARTLY,
-    REPRODUCED,
     UNDECIDED,
     WRONG,
 )
 from gemmrepro.paper.text import View, anchor, number
 from gemmrepro.registry import articles
-from gemmrepro.registry.articles import AUTHORS, OURS, SAME_IDEA, article, article_names, whose
+from gemmrepro.registry.articles import OURS, SAME_IDEA, article, article_names, whose
 
 Place = Callable[[str, str], str | None]
 """The id of the row that a key of verdicts.json names, given the claim's family and the key."""
@@ -81,11 +80,6 @@ class ClaimView(View):
         """Whose program its kernels are: the author's, one of the same idea, or ours; '' where it names none."""
         return whose(self.article, self.kernels)
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Where its published values are printed, each place once."""
-        return tuple(dict.fromkeys(place for row in self.published for place in row.place.split("; ") if place))
-
     def over(self, published: tuple[float | None, str] | None) -> float | None:
         """The judged value over the published one (and its unit), or over what that makes expect here.
 
@@ -121,14 +115,6 @@ class VerdictsView:
     def decided(self) -> int:
         """How many of the articles' statements were decided by measurement or by count."""
         return sum(self.counts[ARTICLE][verdict] for verdict in DECIDED)
-
-    @property
-    def programs(self) -> Mapping[str, tuple[int, int]]:
-        """How many of the articles' statements were decided, and reproduced, by whose program; '' without a kernel."""
-        decided = [claim for claim in self.claims if claim.register == ARTICLE and claim.verdict in DECIDED]
-        held = Counter(claim.program for claim in decided if claim.verdict == REPRODUCED)
-        counted = Counter(claim.program for claim in decided)
-        return {name: (counted[name], held[name]) for name in (AUTHORS, SAME_IDEA, OURS, "")}
 
     @property
     def corrections(self) -> list[View]:

@@ -79,7 +79,7 @@ def render(inputs: Inputs) -> dict[str, str]:
         # Families with a kernel of ours to use; the first family of an article is told with the article.
         "past": {use.what.kernel.partition(".")[0] for use in uses} - {family.name for family in firsts.values()},
         "ideas": {kernel.id: kernel.declared.story.idea for family in families for kernel in family.kernels},
-        "side_by_side": side_by_side(own, inputs.others, inputs.regimes),
+        "side_by_side": side_by_side(own, inputs.others),
         "other_gpus": inputs.others,
         "boards": own.boards,
         "is_own_gpu": True,
@@ -162,6 +162,7 @@ def _environment() -> jinja2.Environment:
         "size": SIZE,
         "allowed": ALLOWED,
         "precise": PRECISE,
+        "decided": DECIDED,
         "references": references(),
         "short": {name: article(name).short or name for name in article_names()},
         "verdict_rules": VERDICTS.items(),
