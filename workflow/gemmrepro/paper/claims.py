@@ -160,13 +160,9 @@ def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], place: Pl
 def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]) -> list[View]:
     """The claims that articles are known for and that one number judged, the article with most decided ones first.
 
-    `name` says what of it, `article` what pictures call the text. `published` and `measured` are multiples of what they
-    are compared with: of a rate that is judged by its share of the chip, of what that share makes expect here; `texts`
-    are both with their units. `judge` is the claim that the verdict is of: `claim` itself, or the one that covers it.
-    `mark` is a dagger where another program than the author's was judged.
-
-    Args:
-        published: the value in print by claim id.
+    `published` (in print by claim id) and `measured` are multiples of what they are compared with: of a rate that is
+    judged by its share of the chip, of what that share makes expect here; `texts` are both with their units. `judge` is
+    the claim that the verdict is of: `claim`, or what covers it; `mark` a dagger where the program is not the author's.
     """
     known = {claim.id: claim for claim in claims}
     stated = Counter(claim.article for claim in known.values() if claim.verdict in DECIDED)
@@ -200,9 +196,8 @@ class Reference(View):
     """An article that is reproduced (articles/*/article.yaml), or a work that is cited (references.yaml).
 
     `number` is its place in the list of references, from 1; `articles` the names of the articles that are this text,
-    none if it is only cited; `english` a translation of its title, `short` what pictures call it; `date` a year, or a
-    day (``2026-02-08``); `gpus` those that its figures come from; `parts` the posts of a series, each with date, title
-    and url. What is not known is None, or empty.
+    none if it is only cited; `english` a translation of its title, `short` what pictures call it; `gpus` those that its
+    figures come from; `parts` the posts of a series. What is not known is None, or empty.
     """
 
     @property
