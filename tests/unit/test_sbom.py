@@ -11,7 +11,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from gemmrepro.errors import UserError
 from gemmrepro.host import inventory, sbom
 from gemmrepro.host.inventory import Entry
-from gemmrepro.host.recipes import PackageHashes
+from gemmrepro.host.sbom import PackageHashes
 
 DEP5 = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Files: *
@@ -75,7 +75,8 @@ def locks(tmp_path: Path) -> Path:
     for folder in ("nix", "envs/requirements", "docker"):
         (tmp_path / folder).mkdir(parents=True)
     files = {"numpy-2.4-cp311-cp311-manylinux_2_28_x86_64.whl": DIGESTS[1], "bash_1%3a5.2+b1_amd64.deb": DIGESTS[2]}
-    sources = {"sha256": files, "environments": {"small": {"python": [next(iter(files))]}}}
+    small = {"debs": [], "python": [next(iter(files))]}
+    sources = {"date": "", "seed": "", "seed_nar": "", "sha256": files, "environments": {"small": small}}
     (tmp_path / "nix/sources.json").write_text(json.dumps(sources))
     (tmp_path / "envs/requirements/small.txt").write_text(
         f"numpy==2.4 \\\n    --hash=sha256:{DIGESTS[1]} \\\n    --hash=sha256:{DIGESTS[3]}\n    # via x\n"
@@ -91,16 +92,16 @@ def locks(tmp_path: Path) -> Path:
 
 class TestHashes:
     def test_each_package_has_the_hash_of_the_file_that_was_installed(self, locks: Path) -> None:
-        hashes = PackageHashes.of("small", locks)
+        hashes = PackageHashes("small", locks)
         assert hashes.python("NumPy", "2.4") == (DIGESTS[1],)
         assert hashes.debian("bash", "1:5.2+b1", "amd64") == DIGESTS[2]
         assert hashes.debian("a-tool", "2024.1~x", "") == DIGESTS[3]
         assert hashes.python("typing_extensions", "4.1") == (DIGESTS[4], DIGESTS[5]), "the file is not known"
 
     def test_the_repositorys_locks_are_read(self) -> None:
-        hashes = PackageHashes.of("cuda13")
+        hashes = PackageHashes("cuda13")
         assert set(hashes.wheels) == set(hashes.allowed), "nix/sources.json names one file of each locked package"
-        toolkit = [package for package in PackageHashes.of("cuda12").apart if package[0] == "nvidia-cuda-toolkit"]
+        toolkit = [package for package in PackageHashes("cuda12").apart if package[0] == "nvidia-cuda-toolkit"]
         assert len(toolkit) == 1
 
 
@@ -128,7 +129,7 @@ LOCK = {
 
 class TestBill:
     def written(self, locks: Path) -> str:
-        return sbom.as_json(sbom.bill(LOCK, ENTRIES, DIGESTS[5], PackageHashes.of("small", locks)))
+        return sbom.bill(LOCK, ENTRIES, DIGESTS[5], PackageHashes("small", locks))
 
     def test_packages_have_addresses_hashes_and_licences_in_cyclonedxs_schema(self, locks: Path) -> None:
         text = self.written(locks)

@@ -19,7 +19,7 @@ from gemmrepro.core.paths import RECORDINGS, ROOT
 from gemmrepro.errors import UserError, run_stage
 
 STAGES: Mapping[str, tuple[str, str]] = {
-    "check": ("check.family", "[family]"),
+    "check": ("check", "[family]"),
     "image": ("host.sif:image_step", "--env! --recipe! --sif! --lock!"),
     "build": ("build.stage", "--kernels! --toolkit! --threads --out! --cache"),
     "judge-numbers": (

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 Schema = str | Mapping[str, Any]
 """The name of a file in workflow/schemas, or a schema itself."""
 
-
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -67,29 +66,20 @@ def _validator(text: str, whole_numbers: bool) -> jsonschema.protocols.Validator
         raise UserError(f"{error.name} cannot be imported; install it, or use the project's report image.") from None
     kind = jsonschema.Draft202012Validator
     if whole_numbers:
-        types = kind.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
+        types = kind.TYPE_CHECKER.redefine_many({"integer": lambda _, value: type(value) is int, "number": _is_number})
         extend: Any = jsonschema.validators.extend
         return extend(kind, type_checker=types)(json.loads(text))
     return kind(json.loads(text))
 
 
-def _is_integer(_: Any, value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(checker: Any, value: Any) -> bool:
-    return _is_integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
+def _is_number(_: Any, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def errors(instance: Any, schema: Schema, *, whole_numbers: bool = False) -> Iterator[jsonschema.ValidationError]:
-    """Every violation of `schema` by `instance`.
+    """Every violation of `schema` by `instance`. Raises UserError if jsonschema is not installed.
 
-    Args:
-        whole_numbers: take 90.0 for no integer, and NaN and infinity for no number, as a person's document should be
-            read; JSON Schema itself does not tell 90.0 from 90.
-
-    Raises:
-        UserError: jsonschema is not installed.
+    With `whole_numbers`, as a person's document should be read, 90.0 is no integer; NaN and infinity are no numbers.
     """
     document = load(schema) if isinstance(schema, str) else schema
     return _validator(json.dumps(document), whole_numbers).iter_errors(instance)
@@ -109,22 +99,14 @@ def remedy(violation: jsonschema.ValidationError) -> str:
 
 
 def check(instance: Any, schema: Schema, what: str, remedy: str = RESTORE) -> None:
-    """Raise if `instance` does not match `schema`.
-
-    Raises:
-        UserError: names `what`, the first wrong field and the `remedy`.
-    """
+    """Raise UserError, which names `what`, the first wrong field and the `remedy`, if `instance` is not as `schema`."""
     for error in errors(instance, schema):
         where = ".".join(str(part) for part in error.absolute_path) or "the whole"
         raise UserError(f"{what} is corrupt: {where}: {error.message}; {remedy}.")
 
 
 def read_yaml(path: Path, schema: str) -> Any:
-    """The document at `path`, which matches workflow/schemas/<schema>.
-
-    Raises:
-        UserError: the file is missing, is not YAML, or does not match; names the first wrong key.
-    """
+    """The document at `path`. Raises UserError if it is missing, no YAML, or not as workflow/schemas/<schema> says."""
     try:
         document = parse_yaml(path.read_text())
     except FileNotFoundError:

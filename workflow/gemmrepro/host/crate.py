@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -50,21 +49,7 @@ PROFILES = {
     WORKFLOW_CRATE: "Workflow RO-Crate",
 }
 
-PARAMETER = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
 COMPUTATIONAL_WORKFLOW = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
-
-FORMATS = {
-    ".cu": "text/x-cuda",
-    ".cuh": "text/x-cuda",
-    ".Dockerfile": "text/x-dockerfile",
-    ".j2": "text/x-jinja",
-    ".json": "application/json",
-    ".parquet": "application/vnd.apache.parquet",
-    ".smk": "text/x-snakemake",
-    ".txt": "text/plain",
-    ".yaml": "application/yaml",
-}
-"""Media types beside those that Python knows."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +135,7 @@ class Run:
     def _describe(self) -> None:
         """The crate itself, its workflow, its steps and what they did."""
         citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-        root, engine = self.crate.root_dataset, version("snakemake")
+        root = self.crate.root_dataset
         authors = [
             self._entity(f"#author-{place}", "Organization", name=author["name"])
             for place, author in enumerate(citation["authors"], 1)
@@ -158,7 +143,7 @@ class Run:
         root["name"] = f"A run of gemmrepro {gemmrepro.__version__}"
         root["description"], root["author"] = citation["abstract"], _one(authors)
         root["datePublished"] = _time(self._jobs[-1].end)
-        page = "https://spdx.org/licenses/MIT.html"
+        page = f"{LICENSE}.html"
         root["license"] = self._entity(LICENSE, "CreativeWork", name="MIT License", identifier=page)
         root["conformsTo"] = [
             self._entity(profile, "CreativeWork", name=name, version=profile.rpartition("/")[2])
@@ -173,27 +158,7 @@ class Run:
             start=min(job.start for job in self._jobs),
             end=self._jobs[-1].end,
         )
-        told = {"name": "Snakemake", "softwareVersion": engine, "url": {"@id": SNAKEMAKE}}
         actions = [self._job(name, job) for jobs in self.rules.values() for name, job in jobs.items()]
-        self._entity(
-            "#engine-run",
-            "OrganizeAction",
-            name=f"Snakemake {engine} carries out the workflow",
-            instrument=self._entity("#snakemake", "SoftwareApplication", **told),
-            object=[
-                self._entity(
-                    f"#control-{rule}",
-                    "ControlAction",
-                    name=f"Start {len(jobs)} of {rule}",
-                    instrument={"@id": f"{WORKFLOW}#{rule}"},
-                    object=_one([{"@id": name} for name in jobs]),
-                )
-                for rule, jobs in self.rules.items()
-            ],
-            result=run,
-            startTime=run["startTime"],
-            endTime=run["endTime"],
-        )
         forms = [{"@id": form} for form in ("https://w3id.org/ro/crate/1.1", WORKFLOW_CRATE)]
         self._entity("ro-crate-metadata.json", "CreativeWork")["conformsTo"] = forms
         root["mentions"] = [run, *actions]
@@ -213,7 +178,7 @@ class Run:
             "creator": _one(authors),
             "conformsTo": self._entity(COMPUTATIONAL_WORKFLOW, "CreativeWork", **form),
             "license": {"@id": LICENSE},
-            "encodingFormat": FORMATS[".smk"],
+            "encodingFormat": "text/x-snakemake",
         }
         workflow = self.crate.add_file(ROOT / WORKFLOW, WORKFLOW, properties=properties)
         self.crate.mainEntity = workflow
@@ -228,20 +193,8 @@ class Run:
             workflow.append_to("step", self._entity(f"{WORKFLOW}#{rule}", "HowToStep", **step))
         workflow["hasPart"] = tools
         for path in sorted((ROOT / "workflow" / "rules").glob("*.smk")):
-            properties = _format(path) | {"name": path.name}
-            self.crate.add_file(path, path.relative_to(ROOT).as_posix(), properties=properties)
-        workflow["input"] = self._parameter("sources", self._used(), "sources, settings and recordings")
-        kinds = [(path, "Dataset" if (self._folder / path).is_dir() else "File") for path in TARGETS]
-        workflow["output"] = [self._parameter(Path(path).stem, [self.file(path)], path, kind) for path, kind in kinds]
+            self.crate.add_file(path, path.relative_to(ROOT).as_posix(), properties={"name": path.name})
         return workflow
-
-    def _parameter(self, name: str, values: Sequence[Any], meaning: str, kind: str = "File") -> Any:
-        form = self._entity(PARAMETER, "CreativeWork", name="FormalParameter", version="1.0-RELEASE")
-        told = {"description": meaning, "additionalType": kind, "valueRequired": True, "conformsTo": form}
-        parameter = self._entity(f"#parameter-{name}", "FormalParameter", name=name, **told)
-        for value in values:
-            value["exampleOfWork"] = parameter
-        return parameter
 
     def _used(self) -> list[Any]:
         """What no job made: sources, settings, recordings."""
@@ -295,8 +248,10 @@ class Run:
         if not source.is_file():
             raise UserError(f"{path} is missing; run the target 'all' again, then 'crate'.")
         status, digest = source.stat(), self._digest(path)
-        properties = _format(source) | {"name": inside, "sha256": digest, "contentSize": str(status.st_size)}
+        properties = {"name": inside, "sha256": digest, "contentSize": str(status.st_size)}
         properties["dateModified"] = _time(status.st_mtime)
+        if kind := mimetypes.guess_type(source.name)[0]:
+            properties["encodingFormat"] = kind
         if inside.endswith(NAMED_ONLY):
             name = urlsafe_b64encode(bytes.fromhex(digest)).decode().rstrip("=")
             return self._entity(f"ni:///sha-256;{name}", "CreativeWork", **properties)
@@ -310,12 +265,6 @@ class Run:
 def _one(values: Sequence[Any]) -> Any:
     """A value alone instead of a list of one, as RO-Crate recommends."""
     return values[0] if len(values) == 1 else list(values)
-
-
-def _format(path: Path) -> dict[str, str]:
-    """The media type of a file, as a property, where one is known."""
-    kind = FORMATS.get(path.suffix) or mimetypes.guess_type(path.name)[0]
-    return {"encodingFormat": kind} if kind else {}
 
 
 def _time(seconds: float) -> str:

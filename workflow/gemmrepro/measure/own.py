@@ -88,8 +88,8 @@ class Watched(Rounds):
     A file's `bind` may read the inputs, so what is judged again was bound before they were replaced.
     """
 
-    def _second(self, point: Point, workspace: Workspace, median: float) -> Second:
-        second = super()._second(point, workspace, median)
+    def second(self, point: Point, workspace: Workspace, median: float) -> Second:
+        second = super().second(point, workspace, median)
         bound = second.bind(0)
         return replace(second, bind=lambda index: second.bind(index) if index else bound)
 
@@ -99,7 +99,7 @@ class Watched(Rounds):
     def confirm(self, medians: Mapping[Point, float], workspace: Workspace, timer: timing.Timer) -> None:
         super().confirm(medians, workspace, timer)
         for point in {point.subject: point for point in medians}.values():
-            if check := self._sweep.records.check(point):
+            if check := self._sweep.check(point):
                 self._looked_at(point, workspace, check)
 
     def _looked_at(self, point: Point, workspace: Workspace, check: Check) -> Check:
@@ -110,7 +110,7 @@ class Watched(Rounds):
         if elsewhere(self._sweep.session, call, output, check.estimate_us):
             said = "a launch writes C before its stream gets to it: it runs on another one, where no time counts it"
             check = replace(check, passed=False, message=said)
-            self._sweep.records.keep_check(point, check)
+            self._sweep.keep_check(point, check)
             self._say(f"not reported: {point.kernel} at {point.shape}: {said}")
         return check
 
@@ -144,12 +144,11 @@ class Bench:
 
     def gate(self, make: bool = True) -> dict[str, Any] | None:
         """The gate's verdict, from the journal or made now."""
-        records = self._sweep.records
-        identity = {**records.machine, **keys_of(self._bound.kernel, self._bound.build_key)}
-        verdict = records.journal.get("gate", identity)
+        identity = {**self._sweep.machine, **keys_of(self._bound.kernel, self._bound.build_key)}
+        verdict = self._sweep.journal.get("gate", identity)
         if verdict is None and make:
             verdict = judge(self._session, self._bound, fresh_seeds(self._seeds))
-            records.journal.put("gate", identity, verdict)
+            self._sweep.journal.put("gate", identity, verdict)
         return verdict
 
     def do(self, part: str) -> None:

@@ -258,16 +258,16 @@ class Passes:
 
     def visits(self, pair: Pair) -> list[Visit] | None:
         """The blocks of `pair` in the journal, in the order in which they were measured; None if it has none."""
-        document = self._sweep.records.journal.get(pair.name, self._identity(pair))
+        document = self._sweep.journal.get(pair.name, self._identity(pair))
         return None if document is None else [Visit.of(each) for each in document["visits"]]
 
     def _identity(self, pair: Pair) -> dict[str, Any]:
-        records = self._sweep.records
+        sweep = self._sweep
         subjects = [
-            [point.kernel, point.toolkit, records.build_key(point), records.run_key(point)]
+            [point.kernel, point.toolkit, sweep.build_key(point), sweep.run_key(point)]
             for point in pair.members.subjects
         ]
-        return {**records.machine, "subjects": subjects, "sampling": self.settings.sampling}
+        return {**sweep.machine, "subjects": subjects, "sampling": self.settings.sampling}
 
     def run(self, deadline: float | None) -> bool:
         """Measure what the journal lacks; False if `deadline` passed before all of it was measured."""
@@ -282,7 +282,7 @@ class Passes:
                 # After rests and after other work the GPU is not hot.
                 visits = self._measure(pair, progress, heated=last == pair.regime == SUSTAINED)
                 found = {"visits": [visit.document for visit in visits]}
-                self._sweep.records.journal.put(pair.name, self._identity(pair), found)
+                self._sweep.journal.put(pair.name, self._identity(pair), found)
                 last = pair.regime
         return True
 

@@ -67,8 +67,8 @@ class Measured:
 def gather(sweep: Sweep) -> list[Measured]:
     """Every point that has rounds in the journal, and whose subject was judged wrong neither before nor after them."""
     gathered = []
-    for point in filter(sweep.records.passed, sweep.points):
-        numbered = ((number, sweep.records.round(point, number)) for number in range(sweep.settings.rounds))
+    for point in filter(sweep.passed, sweep.points):
+        numbered = ((number, sweep.round(point, number)) for number in range(sweep.settings.rounds))
         rounds = {number: measured for number, measured in numbered if measured is not None}
         if rounds:
             gathered.append(Measured(point, rounds))
@@ -78,7 +78,7 @@ def gather(sweep: Sweep) -> list[Measured]:
 def subject_cells(sweep: Sweep, point: Point, median_us: float) -> dict[str, Any]:
     """The cells of `ROW` that follow from a point's subject, and its rates; whatever the cache state or the regime."""
     kernel = sweep.kernels.get(point.kernel)
-    check = sweep.records.check(point) or Check(passed=True)
+    check = sweep.check(point) or Check(passed=True)
     return {
         "kernel": point.kernel,
         "family": sweep.family,
@@ -90,8 +90,8 @@ def subject_cells(sweep: Sweep, point: Point, median_us: float) -> dict[str, Any
         "arch": sweep.loaded[kernel.id, point.toolkit].arch if kernel else sweep.session.gpu.arch,
         "err_scaled_max": check.err_scaled_max,
         "err_fro": check.err_fro,
-        "build_key": sweep.records.build_key(point),
-        "run_key": sweep.records.run_key(point),
+        "build_key": sweep.build_key(point),
+        "run_key": sweep.run_key(point),
         "status": "current",
         **derived.rate_cells(median_us, *operands.work(kernel or compared_with(sweep, point), point.shape)),
     }
@@ -129,7 +129,7 @@ def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
             **asdict(point.shape),
             "d": kernel.compute.d if kernel else None,
             "cache": point.cache,
-            "build_key": sweep.records.build_key(point),
+            "build_key": sweep.build_key(point),
         }
         for number, measured in result.rounds.items():
             times = {"time_us": measured.times, "baseline_us": measured.baseline or math.nan}
@@ -141,7 +141,7 @@ def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
 
 def wrong(sweep: Sweep) -> list[Skipped]:
     """The subjects without rows because they were judged wrong, before or after they were timed."""
-    checks = {point.subject: sweep.records.check(point) for point in sweep.points}
+    checks = {point.subject: sweep.check(point) for point in sweep.points}
     return [
         Skipped(kernel, toolkit, f"{'' if check.message.startswith(NEEDS) else 'wrong at '}{shape}: {check.message}")
         for (kernel, toolkit, _, shape), check in checks.items()
@@ -178,7 +178,7 @@ def _chosen(sweep: Sweep) -> dict[tuple[str, Problem, Shape], int | None]:
     found: dict[tuple[str, Problem, Shape], int | None] = {}
     for point in sweep.points:
         if point.toolkit == LIBRARY:
-            check = sweep.records.check(point)
+            check = sweep.check(point)
             found[point.kernel, point.problem, point.shape] = check.algorithm if check else None
     return found
 
@@ -209,12 +209,11 @@ def baseline_kernels(sweep: Sweep) -> dict[str, str]:
     """Names of the GPU kernels behind the baselines, from the journal or by asking the profiler once."""
     wanted = [(*call, chosen) for call, chosen in _chosen(sweep).items()]
     named = [[name, str(problem), shape.n, chosen] for name, problem, shape, chosen in wanted]
-    records = sweep.records
-    identity = {**records.machine, "versions": dict(sweep.versions), "wanted": named}
-    names = records.journal.get("baseline-kernels", identity)
+    identity = {**sweep.machine, "versions": dict(sweep.versions), "wanted": named}
+    names = sweep.journal.get("baseline-kernels", identity)
     if names is None:
         names = dict(baselines.gpu_kernel_names(wanted))
-        records.journal.put("baseline-kernels", identity, names)
+        sweep.journal.put("baseline-kernels", identity, names)
     return names
 
 
@@ -243,13 +242,13 @@ def counter_targets(sweep: Sweep) -> list[Target]:
 
 def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
     """Read the hardware counters, unless the journal has them, and write counters.csv into `out`."""
-    targets, records = counter_targets(sweep), sweep.records
+    targets = counter_targets(sweep)
     keys = [
         run_key(sweep.kernels[kernel], sweep.loaded[kernel, toolkit].build_key, shape)
         for kernel, toolkit, shape in targets
     ]
-    identity = {**records.machine, "keys": keys, "targets": [[*target[:2], str(target[2])] for target in targets]}
-    document = records.journal.get("counters", identity)
+    identity = {**sweep.machine, "keys": keys, "targets": [[*target[:2], str(target[2])] for target in targets]}
+    document = sweep.journal.get("counters", identity)
     if document is not None:
         rows = document["rows"]
     else:
@@ -257,7 +256,7 @@ def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
         if reason:
             say(f"no hardware counters: {reason}")
         else:
-            records.journal.put("counters", identity, {"rows": rows})
+            sweep.journal.put("counters", identity, {"rows": rows})
     write_atomic(out / COUNTERS, csv_text(rows, COUNTER_COLUMNS))
 
 
@@ -281,11 +280,11 @@ def regime_tables(sweep: Sweep, passes: Passes) -> Tables:
             skipped.append(Skipped(sweep.family, "", f"{LEFT_OUT}: {place}"))
         for visit in visits or ():
             point = pair.members.subjects[visit.subject]
-            if not sweep.records.passed(point):
+            if not sweep.passed(point):
                 continue  # what was judged wrong, before or after it was timed, has no rows
             cells = {**_cells(pair.regime, point), "block": blocks[pair.members, pair.regime]}
             blocks[pair.members, pair.regime] += 1
-            rows_of_block = _taken(cells, visit.block, sweep.records.build_key(point))
+            rows_of_block = _taken(cells, visit.block, sweep.build_key(point))
             samples += rows_of_block[0]
             readings += rows_of_block[1]
     frames = pd.DataFrame(samples, columns=REGIME_SAMPLE_COLUMNS), pd.DataFrame(readings, columns=READING_COLUMNS)

@@ -167,7 +167,7 @@ def experiments_step(options: Namespace) -> int:
 
 
 def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, highest: float = 0.0) -> None:
-    """Check every row against its columns and its clocks, and that none occurs twice.
+    """Check every row against its columns and what its experiment says of it, and that none occurs twice.
 
     Args:
         highest: the GPU's highest SM clock in MHz; 0 if unknown.
@@ -185,7 +185,7 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, h
         seen.add(cells)
         if wrong := _does_not_follow(experiment, row):
             raise refused(path, f"line {line}", wrong)
-        if experiment.clocks and (wrong := experiment.clocks.complaint(row, highest)):
+        if experiment.impossible and (wrong := experiment.impossible(row, highest)):
             raise UserError(f"line {line} of the recording {path} cannot be: {wrong}; {RESTORE}.")
 
 

@@ -34,8 +34,6 @@ class Article:
         source: the article that is the same text; None for one of its own.
         hardware: the name of its chip in chips.yaml, by each name in the column `hardware`; None for what is no GPU.
         toolkits: its claims are judged on the first that has measurements.
-        regime: how it measured; None where it does not say.
-        short: what pictures and headings call it; its name where it does not say.
         headlines: the ids of the claims that it is known for, each with what the report's first picture calls it.
         stories: what became of some claims, by id, for the report's first page.
         derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.derived`).
@@ -76,11 +74,7 @@ def files(name: str) -> list[Path]:
 
 
 def article_names() -> tuple[str, ...]:
-    """Names of the folders under articles/, in alphabetical order.
-
-    Raises:
-        UserError: there is a file that nothing reads, or a folder without article.yaml.
-    """
+    """Names of the folders under articles/. Raises UserError at a file that nothing reads, or without article.yaml."""
     names = []
     for path in sorted(paths.ARTICLES_DIR.glob("[!.]*")):
         if not path.is_dir():
@@ -131,10 +125,7 @@ def expanded(entries: Sequence[Any]) -> list[Any]:
 
     `each` lists the cases, mappings of the same names to values, or gives a list of values by name, of which every
     combination is a case. ``{n}`` anywhere in such an entry stands for the value of n; a string that is nothing else
-    becomes the value itself.
-
-    Raises:
-        UserError: `each` names no values, or its id does not tell its claims apart.
+    becomes the value itself. Raises UserError if `each` names no values, or its id does not tell its claims apart.
     """
     found: list[Any] = []
     for entry in entries:
@@ -186,11 +177,7 @@ class Program:
 
 
 def programs(name: str) -> Mapping[str, Program]:
-    """What stands for each system of an article that its map names; empty without a map.
-
-    Raises:
-        UserError: map.yaml is wrong, or says two things of one kernel.
-    """
+    """What stands for each system of an article's map. Raises UserError if it says two things of one kernel."""
     path = folder(name) / MAP
     return _read_map(path) if path.is_file() else {}
 
@@ -234,25 +221,20 @@ def _families(name: str) -> Collection[str]:
 
 
 def declared(path: Path) -> list[Mapping[str, Any]]:
-    """The entries of a claims.yaml, a table's as one per case, whatever else is wrong with them; none without a file.
-
-    Raises:
-        UserError: it is not YAML, or a table names no cases.
-    """
+    """The entries of a claims.yaml, if there is one, right or wrong. Raises UserError as `document_of`."""
     document = document_of(path) if path.is_file() else None
     listed = document.get("claims") if isinstance(document, dict) else None
     return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
 
 
 def document_of(path: Path) -> Any:
-    """A claims.yaml with its tables as one entry per case. Raises UserError as `declared`."""
+    """A claims.yaml with its tables as one entry per case. Raises UserError if it is no YAML or has no cases."""
     try:
-        document = _parsed(path.read_text())
+        return _parsed(path.read_text())
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    return document
 
 
 @cache
