@@ -444,8 +444,10 @@
       // Titles count most, then whole words; kinds keep their order.
       const score = ([name, , text]) =>
         words.reduce((sum, word) => sum + 4 * name.toLowerCase().includes(word) + text.includes(` ${word}`), 0);
-      const within = (text) => words.every((word) => text.includes(word.length < 4 ? ` ${word}` : word));
-      const fits = words.length ? entries.filter(([, , text]) => within(text)).sort((a, b) => score(b) - score(a)) : [];
+      // What has all words, or else what has most of them.
+      const hits = ([, , text]) => words.filter((word) => text.includes(word.length < 4 ? ` ${word}` : word)).length;
+      const most = entries.reduce((found, entry) => Math.max(found, hits(entry)), 1);
+      const fits = 2 * most >= words.length ? entries.filter((each) => hits(each) === most).sort((a, b) => score(b) - score(a)) : [];
       const seen = new Set();
       const once = fits.filter(([name, place]) => seen.size < seen.add(name + place.split("#")[0]).size);
       const [claims, others] = [once.filter((entry) => entry[3]), once.filter((entry) => !entry[3])];

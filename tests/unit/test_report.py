@@ -18,13 +18,15 @@ from synthetic import LEVELS, World, stand_in
 
 from gemmrepro import __main__ as command
 from gemmrepro import registry
-from gemmrepro.core import schemas
+from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims
+from gemmrepro.paper import page as paper
 from gemmrepro.paper.bundle import Files, resolved
 from gemmrepro.paper.claims import claim_view, references
+from gemmrepro.paper.exports import citation
 from gemmrepro.paper.inputs import inline_svg
-from gemmrepro.paper.text import anchor, terms
+from gemmrepro.paper.text import View, anchor, terms
 from gemmrepro.registry.ladders import compared
 
 SIZES = (1024, 4096)
@@ -261,6 +263,27 @@ def test_a_link_to_a_page_shows_its_title_a_finding_and_the_picture(full, odd):
         assert re.match(r"Of \d+ statements .* \d+ hold\.", told["description"])
         assert ((full.folder / place).parent / told["image"]).read_bytes() == b"a picture"
     assert "og:image" not in odd.paper
+
+
+def test_a_report_that_is_published_names_its_picture_by_its_whole_address(tmp_path, monkeypatch):
+    (tmp_path / "CITATION.cff").write_text(
+        (paths.ROOT / "CITATION.cff").read_text() + "url: https://example.org/report\n"
+    )
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    cited = citation("A report", "2026-01-01")
+    assert cited.url == "https://example.org/report" and f"url = {{{cited.url}}}" in cited.bibtex
+    template = paper._environment().get_template("base.html.j2")
+    text = template.render(
+        place="gpus/a.html",
+        gpu="",
+        cited=cited,
+        picture="data/p.png",
+        other_gpus=[],
+        own=[],
+        side_by_side=View(names=[]),
+    )
+    assert 'og:image" content="https://example.org/report/data/p.png"' in text
+    assert 'og:url" content="https://example.org/report/gpus/a.html"' in text
 
 
 def test_samples_are_in_one_archive_that_each_kernels_page_names(full):

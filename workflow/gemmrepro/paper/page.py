@@ -8,6 +8,7 @@ was not built is stated, not hidden.
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -50,6 +51,9 @@ from gemmrepro.paper.text import (
 from gemmrepro.recordings.limits import Ceilings, limit, sums
 from gemmrepro.registry.articles import article, article_names
 from gemmrepro.registry.requirements import requirement
+
+NUMBER = "\ue001"
+"""Encloses the id of a figure where its number will stand."""
 
 PICTURE = "data/headlines.png"
 """The place of the picture that stands for the report."""
@@ -98,7 +102,7 @@ def render(inputs: Inputs) -> dict[str, str]:
     environment.globals |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
     limits = environment.get_template("sections/limits.j2").render(**facts(inputs, families))
     environment.globals["limits"] = [Markup(line) for line in limits.splitlines() if line.startswith("<li")]
-    pages = _pages(environment, families, baselines)
+    pages = numbered(_pages(environment, families, baselines))
     for other in inputs.others:
         seen = {"is_own_gpu": False, "gpus": {}, "boards": other.boards, **_verdicts_seen(other.verdicts, declared)}
         for template, kind in (("leaderboard.html.j2", ""), ("claims.html.j2", "-claims")):
@@ -142,6 +146,14 @@ def _pages(
     return pages
 
 
+def numbered(pages: Mapping[str, str]) -> dict[str, str]:
+    """The pages with the numbers of their figures, each by the first place where it stands."""
+    shown = (name for text in pages.values() for name in re.findall(r'<figure id="([^"]+)"', text))
+    numbers = {name: str(number) for number, name in enumerate(dict.fromkeys(shown), 1)}
+    mark = re.compile(f"{NUMBER}(.*?){NUMBER}")
+    return {place: mark.sub(lambda found: numbers.get(found[1], ""), text) for place, text in pages.items()}
+
+
 def _environment() -> jinja2.Environment:
     """The templates, with what they see whatever the run."""
     environment = jinja2.Environment(
@@ -153,9 +165,7 @@ def _environment() -> jinja2.Environment:
     )
     filters = (anchor, as_published, code_spans, counter_anchor, listed, number, size_text, terms)
     environment.filters |= {each.__name__: each for each in filters}
-    # A figure has the number of its first place in the pages, which are rendered in their order.
-    numbers: dict[str, int] = {}
-    environment.filters["numbered"] = lambda figure: numbers.setdefault(figure.anchor, len(numbers) + 1)
+    environment.filters["numbered"] = lambda figure: f"{NUMBER}{figure.anchor}{NUMBER}"
     environment.globals |= {
         "style": Markup((TEMPLATES / "paper.css").read_text()),
         "script": Markup(PAPER.read_text()),
@@ -224,6 +234,7 @@ def _texts(verdicts: VerdictsView, families: Sequence[View]) -> list[View]:
                 short=text.short,
                 decided=sum(counts[verdict] for verdict in DECIDED),
                 reproduced=counts[REPRODUCED],
+                share=counts[REPRODUCED] / max(1, sum(counts[verdict] for verdict in DECIDED)),
                 claims=len(claims),
                 families=[family for family in families if family.name in about],
                 figures=_tables_of(text.articles, families),
