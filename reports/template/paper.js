@@ -26,7 +26,7 @@
     all(".scroll, pre").forEach((box) => sized.observe(box));
   }
 
-  // On a phone a row is a card, whose cells have their columns' names; the list of claims is one already.
+  // On a phone a row is a card, whose cells have their columns' names.
   const label = (table) => {
     const names = [];
     const heads = [...(table.tHead?.rows ?? [])];
@@ -67,7 +67,7 @@
   addEventListener("hashchange", reveal);
   reveal();
 
-  // Evidence: a click on a number shows its row, and where its samples, source, machine code and command are.
+  // Evidence: a click on a number shows its row, and leads to what is behind it.
   let evidence;
   window.gemmreproEvidence = (told) => (evidence = told);
   const box = make("dialog", { className: "evidence-box" });
@@ -97,7 +97,7 @@
     needs: command.includes("measure=live"),
   });
   const caches = {
-    warm: "warm: the same operands again and again, in alternation with the baseline",
+    warm: "warm: the same operands again, in alternation with the baseline",
     cold: "cold: L2 evicted before each launch, in alternation with the baseline",
     sustained: "sustained: alone on a hot GPU, once clock and power are steady",
     burst: "burst: alone, eight samples from rest",
@@ -416,7 +416,7 @@
     read();
   }
 
-  // Search over sections, terms, claims with their verdicts and numbers, and kernels; / focuses it.
+  // Search; / focuses it.
   const badge = (verdict) => make("span", { className: `badge ${verdict.replaceAll(" ", "-")}` }, verdict);
   const search = $(".search");
   if (search) {
