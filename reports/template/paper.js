@@ -17,7 +17,7 @@
   const dashed = (id) => id.replace(/[^A-Za-z0-9]+/g, "-");
   const at = (place) => root + place;
 
-  // What scrolls sideways is reached by keyboard, once it is laid out.
+  // What scrolls sideways is reached by keyboard.
   if (typeof ResizeObserver !== "undefined") {
     const sized = new ResizeObserver((changes) => {
       const scrolls = changes.map(({ target: box }) => [box, box.scrollWidth > box.clientWidth + 1]);
@@ -310,7 +310,7 @@
       shown.value = `${count} of ${rows.length} claims shown`;
       $("#claims-none").hidden = count > 0;
     };
-    // By name, by unit and value, by distance from 1, by verdict.
+    // By name, value, distance from 1, verdict.
     const verdicts = [...form.elements.verdict.options].map((option) => option.value);
     const valued = (cell) => {
       const [text, unit = ""] = cell.textContent.trim().split(/ (.*)/s);
