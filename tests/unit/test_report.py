@@ -518,6 +518,15 @@ def test_a_term_has_a_tooltip_at_its_first_use_and_none_in_links_code_and_headin
     assert re.sub(r"</?abbr[^>]*>", "", marked) == page
 
 
+def test_a_figure_has_the_number_of_its_first_place():
+    mark = f"{paper.NUMBER}{{}}{paper.NUMBER}".format
+    pages = {
+        "a": f'{mark("y")}<figure id="x">{mark("x")}<figure id="y">',
+        "b": f'<figure id="z">{mark("z")}{mark("x")}',
+    }
+    assert paper.numbered(pages) == {"a": '2<figure id="x">1<figure id="y">', "b": '<figure id="z">31'}
+
+
 def test_links_are_relative_to_their_page():
     files = Files()
     files.text("", "data/x.csv")
