@@ -14,7 +14,7 @@ import os
 import sys
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -274,7 +274,8 @@ class CardWorld:
                 reading = {"clock_mhz": 0.9 * self.device.said["clock_mhz"], "temp_c": 50, "throttle": 0}
                 power = self.gpu.power_cap_w and 0.8 * self.gpu.power_cap_w
                 sweep.keep_round(point, number, Round(times, beside, [reading | {"power_w": power}], "graph"))
-        results.write(sweep, out, profile=False)
+        sweep.journal.put("baseline-kernels", {}, {})
+        results.write(sweep, out)
         _json(out / results.RUN, json.loads((out / results.RUN).read_text()) | {"synthetic": True})
         (out / results.COUNTERS).write_text(",".join(results.COUNTER_COLUMNS) + "\n")
 
@@ -302,8 +303,7 @@ class CardWorld:
         for point in sweep.points:
             sweep.keep_check(point, Check(True, "", 1.0, 1e-3, 100.0, confirmed=True))
         for pair in made.wanted:
-            order = [*pair.members.order(False), *pair.members.order(True)]
-            visits = [passes.Visit(place, self._block(sweep, pair, place)).document for place in order]
+            visits = [astuple(passes.Visit(place, self._block(sweep, pair, place))) for place in pair.order]
             sweep.journal.put(pair.name, {}, {"visits": visits})
         sweep.journal.put("baseline-kernels", {}, {})
         results.write_regimes(sweep, made, out)

@@ -44,7 +44,7 @@ class Rounds:
             self._sweep.keep_check(point, check)
         return check
 
-    def workspace(self, problem, shape, subjects):
+    def workspace(self, subjects):
         return SimpleNamespace(forget_reference=lambda: None)
 
     def if_it_fits(self, subjects, work):
