@@ -82,7 +82,7 @@ class Panel:
 
 
 class Numbers(Protocol):
-    """Where the marks of a table come from. Each look-up gives None for what is not there."""
+    """The source of a table's marks. Each look-up gives None for what is not there."""
 
     def printed(self, system: str, metric: str, **cells: Any) -> Printed | None:
         """The one row of numbers.csv of the article (or of `article`). Raises UserError for several."""
