@@ -207,6 +207,8 @@ def test_a_folder_alone_makes_an_article(folder, monkeypatch, capsys):
     assert command.run(["article", "judge", "fresh"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"fresh.order\S+ +reproduced", shown) and "7 claims on NVIDIA H200" in shown
+    for gpu in (path.name for path in paths.RECORDINGS.iterdir() if path.is_dir()):
+        assert command.run(["article", "judge", "gpu-notes", "--gpu", gpu]) == 0, "older declarations are left out"
     with pytest.raises(UserError, match="this name is there already; choose another"):
         command.run(["article", "new", "fresh"])
     (text := folder.parent / "text.txt").write_text("9 of 20,\nand 31 more")

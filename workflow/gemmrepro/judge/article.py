@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from gemmrepro import registry
+from gemmrepro import experiments, registry
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.files import read_json
 from gemmrepro.errors import UserError
@@ -183,12 +183,16 @@ def _show(document: Mapping[str, Any], names: Sequence[str]) -> int:
 def _laid_out(recorded: Path, folder: Path) -> Path:
     """A GPU's experiments and regimes as the judge reads them: of each point of the regimes the last take."""
     for family in (path for path in recorded.iterdir() if path.is_dir()):
-        for kind in ("experiments", "regimes"):
-            (folder / kind).mkdir(exist_ok=True)
-        (folder / "experiments" / family.name).symlink_to((family / "experiments").resolve())
+        (here := folder / "experiments" / family.name).mkdir(parents=True)
+        for experiment in experiments.declared(family.name):
+            rows = family / "experiments" / f"{experiment.name}.csv"
+            # Those of another declaration are left out, as where recordings are taken over.
+            if rows.is_file() and rows.read_text().split("\n", 1)[0] == ",".join(experiment.header):
+                for path in (rows, rows.with_suffix(".json")):
+                    (here / path.name).symlink_to(path.resolve())
         tables = [pd.read_csv(take / SUMMARY, dtype=str) for take in takes(recorded, family.name)]
         if tables:
-            (folder / "regimes" / family.name).mkdir()
+            (folder / "regimes" / family.name).mkdir(parents=True)
             last = pd.concat(tables).drop_duplicates(list(REGIME_POINT), keep="last")
             last.to_csv(folder / "regimes" / family.name / SUMMARY, index=False)
     return folder
