@@ -305,11 +305,13 @@ B = ("b", "0", {"x": 110.0, "y": 10.05, "z": 1.0})
 
 def test_takes_of_a_card_and_cards_are_held_apart():
     again, cards = repeated(takes(A1, A2, B), SUSTAINED), between_cards(takes(A1, A2, B), SUSTAINED)
-    assert again.rows == 2 and again.at.startswith("x ") and again.at.endswith(" sustained")
-    assert again.largest == pytest.approx(0.03) and again.middle == pytest.approx(0.02)
-    assert cards.rows == 2 and cards.largest == pytest.approx(110 / 101.5 - 1), "a card's value is its takes' mean"
+    assert again["rows"] == 2 and again["at"].startswith("x ") and again["at"].endswith(" sustained")
+    assert again["largest"] == pytest.approx(0.03) and again["middle"] == pytest.approx(0.02)
+    assert cards["rows"] == 2 and cards["largest"] == pytest.approx(110 / 101.5 - 1), (
+        "a card's value is its takes' mean"
+    )
     assert repeated(takes(A1, A2, B), BURST) is None and repeated(takes(A2, B), SUSTAINED) is None
     assert between_cards(takes(A1, A2), SUSTAINED) is None
     some = [A1, ("b", "0", {"x": 101.0, "y": 10.3}), ("c", "0", {"x": 104.0})]  # without y, which stays compared
-    assert between_cards(takes(*some), SUSTAINED).largest == pytest.approx(0.04)
+    assert between_cards(takes(*some), SUSTAINED)["largest"] == pytest.approx(0.04)
     assert by_card(takes(*some))["rows"][1]["times_us"] == [10.0, 10.3, None]

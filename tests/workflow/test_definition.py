@@ -66,22 +66,6 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
     assert "Measuring ladder: sweep " in plan.stdout
 
 
-@pytest.mark.parametrize("folder", ["build/cuda12", "gates"])
-def test_one_kernels_file_plans_its_own_builds_alone(folder: str, tree: Path) -> None:
-    plan = snakemake(
-        "--dry-run",
-        "--printshellcmds",
-        "--config",
-        "measure=recorded",
-        "--",
-        f"results/{folder}/ladder.smem.json",
-        folder=tree,
-    )
-    assert plan.returncode == 0, plan.stdout
-    kernels = set(re.findall(r"\b(ladder\.\w+)=", plan.stdout))
-    assert kernels == {"ladder.smem"}
-
-
 @pytest.mark.containers
 def test_images_see_the_library_alone_and_no_settings_of_the_users(tmp_path: Path) -> None:
     """On the host the user's module path stays: Snakemake itself may lie there."""

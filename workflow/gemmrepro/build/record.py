@@ -41,7 +41,6 @@ class MachineCode(Usage):
 
     Attributes:
         constant_bytes: size of constant bank 0.
-        barriers: number of block barriers in use.
         instructions: static counts of opcodes with their modifiers.
         hot_loop: listing of the innermost loop with the most arithmetic (`sass.Function.hot_loop`).
     """
@@ -63,15 +62,11 @@ class Build:
 
     Attributes:
         toolkit, toolkit_version: "cuda13", "13.0.88".
-        build_key: see `key.build_key`.
-        flags: the compiler's, architectures included.
         sources: SHA-256 of the source and its headers, by path relative to the repository.
-        entry: the main entry point.
         advisories: requests of the source that ptxas reports it did not follow.
-        archs: the code of the main entry point.
+        archs: the code of `entry`, the main entry point.
         variants: the code of every entry point by name if there are several; else empty.
         packages: versions of the Python packages that determine the code.
-        compiler: see `registry.COMPILERS`.
         refused: messages of expected refusals by architecture; None if the source compiled after all.
     """
 

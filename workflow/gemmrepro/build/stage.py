@@ -42,11 +42,7 @@ those that were compiled and not yet listed."""
 def build_all(
     kernels: Mapping[str, Sequence[str]], toolkit: Toolkit, threads: int, kept: Cache | None, out: Path
 ) -> None:
-    """Build `kernels`, given with their architectures, `threads` at a time.
-
-    Raises:
-        UserError: after all others are built, with the message of each that failed.
-    """
+    """Build `kernels` for their architectures, `threads` at a time. Raises UserError in the end, of all that failed."""
     with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as scratch:
         # One kernel alone gets the threads for its architectures.
         family = _Family(toolkit, threads if len(kernels) == 1 else 1, kept, out, Path(scratch))

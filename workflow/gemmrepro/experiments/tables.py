@@ -147,7 +147,7 @@ def _tables(path: Path) -> tuple[Table, ...]:
     try:
         tables = load_module(f"gemmrepro_figures_of_{path.parent.name}", path).TABLES
         named = [replace(table, article=path.parent.name) for table in tables]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         why = f"{type(error).__name__}: {error}"
         raise UserError(f"{path}: its TABLES cannot be read ({' '.join(why.split())}); correct it.") from None
     for name in (names := [table.name for table in named]):

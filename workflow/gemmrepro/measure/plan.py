@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import operations, timing
-from gemmrepro.core.architectures import fp64_per_clock
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import NEEDS, UserError, too_large
 from gemmrepro.gpu.cublas import WORKSPACE_BYTES
 from gemmrepro.gpu.device import Gpu
 from gemmrepro.operations import Problem, Shape, shape_of
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, chips
 
 PROTOCOL = 3
 """Increment it when the meaning of a sample changes: older journal entries then no longer count."""
@@ -287,4 +286,4 @@ class Room:
             return 0.0
         gpu = self.gpu
         clock = 1e6 * (gpu.clock_max_mhz or USUAL_MHZ)
-        return shape.m * shape.n * shape.k / (gpu.sm_count * fp64_per_clock(gpu.compute_capability) * clock)
+        return shape.m * shape.n * shape.k / (gpu.sm_count * chips.fp64_per_clock(gpu.compute_capability) * clock)

@@ -210,23 +210,13 @@ def _is_measured(cell: object) -> bool:
 
 
 class Inputs:
-    """The inputs of the report, by the arguments of its command.
+    """The inputs of the report, by the arguments of its command; most are mappings by family, `builds` by kernel.
+
+    `findings` are the paper's own figures by name, `picture` the file of the one that is a picture as well, which may
+    be missing; `files` is what the pages link to.
 
     Raises:
         UserError: a required one is missing, or one is corrupt.
-
-    Attributes:
-        measured, figures, experiments, regimes: by family; `experiments` then by name.
-        gates: gate verdicts by kernel id.
-        builds: build records by kernel id and toolkit.
-        findings: the paper's own figures by name.
-        picture: the file of the one that is a picture as well, which may be missing.
-        sanitized: what compute-sanitizer said, by kernel id.
-        locks: the lock files of the images, empty without containers.
-        own, own_figure: what was found of kernels of one's own, and their figure.
-        others: other GPUs whose recordings were judged by themselves.
-        rows: those that the pages show.
-        files: what the pages link to.
     """
 
     def __init__(self, arguments: Namespace) -> None:

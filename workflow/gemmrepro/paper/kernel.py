@@ -16,7 +16,6 @@ from gemmrepro.build.record import Build, Codes
 from gemmrepro.core.names import METRICS, SIZE
 from gemmrepro.core.text import in_words
 from gemmrepro.gates.operations import allowed
-from gemmrepro.measure.recording import CLEAN, TOOLS
 from gemmrepro.measure.rows import Measurements, cubes, is_current, select
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.text import (
@@ -115,10 +114,9 @@ def dynamic_shared(kernel: registry.Kernel) -> int:
 def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> View:
     """A kernel's page; `samples` are its family's.
 
-    `declared` is the kernel itself, `alone` and `counters` its rows of the regimes and of counters.csv, `expected` what
-    its author expected before it was measured, `gain` its speed and that of the kernel before it, relative to their
-    baseline if they have one in common. Its `source` has no `markup` where it is missing; `first` is the kernel whose
-    page prints it if not this one.
+    `declared` is the kernel itself, `alone` and `counters` its rows of the regimes and of counters.csv, `sanitized` its
+    recorded outcome, `expected` what its author expected before it was measured. Its `source` has no `markup` where it
+    is missing; `first` is the kernel whose page prints it if not this one.
     """
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
@@ -128,7 +126,6 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Vi
     alone = alone.sort_values(["m", "n", "k", "regime"], ascending=[True, True, True, False])
     source = kernel.source_path.read_text() if kernel.source_path.is_file() else ""
     first = original(kernel)
-    build_keys = {toolkit: record.build_key for toolkit, record in inputs.builds.get(kernel.id, {}).items()}
     return View(
         declared=kernel,
         id=kernel.id,
@@ -138,7 +135,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Vi
         dynamic_shared=dynamic_shared(kernel),
         evidence=evidence_view(kernel, measured),
         gate=gate_view(inputs.gates.get(kernel.id), kernel),
-        sanitized=sanitizer_views(inputs.sanitized.get(kernel.id), build_keys),
+        sanitized=inputs.sanitized.get(kernel.id),
         code=machine_code(kernel, inputs),
         rows=[row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()],
         alone=[regime_row_view(row, inputs.ceilings) for _, row in alone.iterrows()],
@@ -278,8 +275,6 @@ def prediction(source: str) -> str:
 NOT_COMPILED = "not compiled"
 """The static gate of a kernel that this run did not compile with a toolkit."""
 
-NOT_RUN = "not run on today's binary"
-
 _STATIC = {True: "passed", False: "failed", None: NOT_COMPILED}
 
 
@@ -395,39 +390,3 @@ def gather_checks(checks: Sequence[Mapping[str, Any]]) -> list[View]:
             )
         )
     return views
-
-
-def sanitizer_views(outcome: Mapping[str, Any] | None, build_keys: Mapping[str, str]) -> list[View]:
-    """What the tools said of today's binaries, by toolkit: ``memcheck, racecheck: clean``, or NOT_RUN.
-
-    Toolkits of which the same was said are together. `found` is everything that the tools printed where they were not
-    clean; `source` the GPU and the day.
-
-    Args:
-        outcome: the kernel's recorded outcome, if there is one.
-        build_keys: today's build keys by toolkit.
-    """
-    by_toolkit = outcome["toolkits"] if outcome else {}
-    together: dict[tuple[str, str, str], list[str]] = {}
-    for toolkit, key in sorted(build_keys.items()):
-        said = by_toolkit.get(toolkit)
-        shown = NOT_RUN, "", ""
-        if outcome and said and said["build_key"] == key:
-            shown = *_outcomes(said["tools"]), f"{outcome['gpu']}, {said['date']}"
-        together.setdefault(shown, []).append(toolkit)
-    return [
-        View(toolkits=", ".join(names), text=text, found=found, source=source)
-        for (text, found, source), names in together.items()
-    ]
-
-
-def _outcomes(said: Mapping[str, Any]) -> tuple[str, str]:
-    """The outcome of each tool in a line, and everything that those printed which were not clean."""
-    clean = [tool for tool in TOOLS if said.get(tool) == CLEAN]
-    found = {tool: said[tool] for tool in TOOLS if said.get(tool, CLEAN) != CLEAN}
-    parts = [f"{', '.join(clean)}: clean"] if clean else []
-    # A tool ends with its summary.
-    parts += [f"{tool}: {lines[-1].rpartition('SUMMARY: ')[2]}" for tool, lines in found.items()]
-    if missing := [tool for tool in TOOLS if tool not in said]:
-        parts.append(f"{', '.join(missing)}: not run")
-    return "; ".join(parts), "\n".join(line for lines in found.values() for line in lines)
