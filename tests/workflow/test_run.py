@@ -200,6 +200,4 @@ def test_snakemake_writes_its_own_report(finished: Path) -> None:
     run = snakemake("--report", "run.html", folder=finished)
     assert run.returncode == 0, run.stdout[-4000:]
     page = (finished / "run.html").read_text()
-    assert "Figures" in page
-    for category in ("Verdicts", "Gates", "Measurements", "Paper"):
-        assert category in page
+    assert [name for name in ("Figures", "Verdicts", "Gates", "Measurements", "Paper") if name not in page] == []
