@@ -50,6 +50,11 @@ TYPES: Mapping[str, tuple[str, ...]] = {
 """Types of the result by those of the operands; the first is the default."""
 
 
+def at_line(path: Path, line: int, why: str) -> UserError:
+    """An error in a file of one's own."""
+    return UserError(f"{path}, line {line}: {why}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class OwnKernel(Kernel):
     """The record of such a kernel; `graph` is whether a CUDA graph can hold its launch."""
@@ -77,7 +82,7 @@ class Own:
 
     def wrong(self, key: str, why: str) -> UserError:
         """An error at the line of a key, or of ``bind``."""
-        return UserError(f"{self.path}, line {self.lines.get(key, self.lines['KERNEL'])}: {why}")
+        return at_line(self.path, self.lines.get(key, self.lines["KERNEL"]), why)
 
     @cached_property
     def files(self) -> tuple[Path, ...]:
@@ -131,7 +136,7 @@ def _read(path: Path) -> Own:
     except OSError:
         raise UserError(f"there is no Python file {path}; give the path of one that has KERNEL and bind.") from None
     except (SyntaxError, ValueError) as error:
-        raise UserError(f"{path}, line {getattr(error, 'lineno', 1)}: {error.args[0]}; correct it.") from None
+        raise at_line(path, getattr(error, "lineno", 1), f"{error.args[0]}; correct it.") from None
     bound: dict[str, Any] = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -140,11 +145,11 @@ def _read(path: Path) -> Own:
     with contextlib.suppress(ValueError):
         declared = ast.literal_eval(table) if isinstance(table, ast.Dict) else None
     if declared is None or not isinstance(table, ast.Dict):
-        line = getattr(table, "lineno", 1)
-        raise UserError(f"{path}, line {line}: write KERNEL = {{...}}, a dict of constants that says what it computes.")
+        why = "write KERNEL = {...}, a dict of constants that says what it computes."
+        raise at_line(path, getattr(table, "lineno", 1), why)
     if not isinstance(function, ast.FunctionDef) or len(function.args.args) != 4 or function.args.kwonlyargs:
-        line = getattr(function, "lineno", table.lineno)
-        raise UserError(f"{path}, line {line}: write def bind(a, b, c, stream), which returns what launches once.")
+        why = "write def bind(a, b, c, stream), which returns what launches once."
+        raise at_line(path, getattr(function, "lineno", table.lineno), why)
     lines = {str(ast.literal_eval(key)): key.lineno for key in table.keys if key is not None}
     lines |= {"KERNEL": table.lineno, "bind": function.lineno}
     return _checked(path, {str(name): value for name, value in declared.items()}, lines)
@@ -154,7 +159,7 @@ def _checked(path: Path, declared: Mapping[str, Any], lines: Mapping[str, int]) 
     """The record, if every value is right."""
 
     def wrong(key: str, why: str) -> UserError:
-        return UserError(f"{path}, line {lines.get(key, lines['KERNEL'])}: {key}: {why}.")
+        return at_line(path, lines.get(key, lines["KERNEL"]), f"{key}: {why}.")
 
     for violation in schemas.errors(declared, "own.schema.yaml", whole_numbers=True):
         known = schemas.load("own.schema.yaml")["properties"]
@@ -220,8 +225,8 @@ def loaded(own: Own) -> Callable[..., Any]:
     try:
         function: Callable[..., Any] = load_module(f"gemmrepro_own_{own.kernel.name}", own.path).bind
     except ModuleNotFoundError as error:
-        why = f"{_line(own, error)}: the image torch has no package {error.name}"
-        raise UserError(f"{why}; do without it, or put it beside the file.") from None
+        why = f"the image torch has no package {error.name}; do without it, or put it beside the file."
+        raise at_line(own.path, _line(own, error), why) from None
     except (Exception, SystemExit) as error:
         raise UserError(failure(own, error)) from None
     return function
@@ -233,12 +238,12 @@ def failure(own: Own, error: BaseException) -> str:
     if isinstance(error, UserError):
         return said
     remedy = "; if no CUDA graph can hold a launch, declare 'graph': False" if "captur" in said.lower() else ""
-    return f"{_line(own, error)}: {type(error).__name__}: {said}{remedy}"
+    return str(at_line(own.path, _line(own, error), f"{type(error).__name__}: {said}{remedy}"))
 
 
-def _line(own: Own, error: BaseException) -> str:
-    lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(own.path)]
-    return f"{own.path}, line {lines[-1] if lines else own.lines['bind']}"
+def _line(own: Own, error: BaseException) -> int:
+    lines = [at.lineno or 1 for at in traceback.extract_tb(error.__traceback__) if at.filename == str(own.path)]
+    return lines[-1] if lines else own.lines["bind"]
 
 
 class Bound:
