@@ -229,8 +229,8 @@ def test_what_a_killed_job_compiled_is_kept_and_a_failure_does_not_lose_the_othe
 
 def test_resource_usage_by_architecture():
     listing = (
-        "arch = sm_80\nResource usage:\n Function f:\n  REG:10 STACK:0 CONSTANT[0]:376 TEXTURE:0\n"
-        " Function g:\n  REG:9 STACK:0 CONSTANT[0]:360\n"
+        "arch = sm_80\nResource usage:\n Function g:\n  REG:9 STACK:0 CONSTANT[0]:360\n"
+        " Function f:\n  REG:10 STACK:0 CONSTANT[0]:376 TEXTURE:0\n\nFatbin elf code:\n================\n"
         "arch = sm_90\n Function f:\n  REG:10 STACK:8 SHARED:16 CONSTANT[0]:552\n"
     )
     assert sass.parse_resources(listing, "f") == {

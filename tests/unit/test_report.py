@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import zipfile
 from collections import Counter
@@ -18,13 +19,15 @@ from synthetic import LEVELS, World, stand_in
 
 from gemmrepro import __main__ as command
 from gemmrepro import registry
-from gemmrepro.core import schemas
+from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims
+from gemmrepro.paper import page as paper
 from gemmrepro.paper.bundle import Files, resolved
 from gemmrepro.paper.claims import claim_view, references
+from gemmrepro.paper.exports import citation
 from gemmrepro.paper.inputs import inline_svg
-from gemmrepro.paper.text import anchor, terms
+from gemmrepro.paper.text import View, anchor, terms
 from gemmrepro.registry.ladders import compared
 
 SIZES = (1024, 4096)
@@ -263,6 +266,27 @@ def test_a_link_to_a_page_shows_its_title_a_finding_and_the_picture(full, odd):
     assert "og:image" not in odd.paper
 
 
+def test_a_report_that_is_published_names_its_picture_by_its_whole_address(tmp_path, monkeypatch):
+    (tmp_path / "CITATION.cff").write_text(
+        (paths.ROOT / "CITATION.cff").read_text() + "url: https://example.org/report\n"
+    )
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    cited = citation("A report", "2026-01-01")
+    assert cited.url == "https://example.org/report" and f"url = {{{cited.url}}}" in cited.bibtex
+    template = paper._environment().get_template("base.html.j2")
+    text = template.render(
+        place="gpus/a.html",
+        gpu="",
+        cited=cited,
+        picture="data/p.png",
+        other_gpus=[],
+        own=[],
+        side_by_side=View(names=[]),
+    )
+    assert 'og:image" content="https://example.org/report/data/p.png"' in text
+    assert 'og:url" content="https://example.org/report/gpus/a.html"' in text
+
+
 def test_samples_are_in_one_archive_that_each_kernels_page_names(full):
     with zipfile.ZipFile(full.folder / "data/recordings.zip") as packed:
         assert {"ladder/samples.parquet", "ladder/summary.csv", "ceilings/run.json"} <= set(packed.namelist())
@@ -309,6 +333,35 @@ def test_what_articles_get_wrong_is_told_on_the_first_page_and_listed_on_its_own
     lists = re.findall(r"<h2 id=[^>]*>(.*?) \((\d+)\).*?</section>", whole, re.DOTALL)
     assert lists == [("Wrong", "2"), ("Latent fault", "2"), ("Outdated", "1"), ("Of its generation", "1")]
     assert whole.count("<dt>") == 6
+
+
+def test_a_new_article_has_section_tallies_claims_and_reference_by_its_folder_alone(tmp_path, monkeypatch):
+    shutil.copytree(paths.ARTICLES_DIR, tmp_path / "articles")
+    monkeypatch.setattr(paths, "ARTICLES_DIR", tmp_path / "articles")
+    folder = tmp_path / "articles/fresh"
+    call("article", "new", "fresh")
+    (folder / "article.yaml").write_text((folder / "article.yaml").read_text() + "short: A fresh one\n")
+    row = "a,{},fp32,4096,,throughput,{},TFLOP/s,H100,p,"
+    rows = [row.format(*each) for each in (("First", 9), ("Second", 18), ("cuBLAS", 20))]
+    header = (folder / "numbers.csv").read_text().splitlines()[0]
+    (folder / "numbers.csv").write_text("\n".join([header, *rows]) + "\n")
+    mapped = {"First": "ladder.smem", "Second": "ladder.warptile", "cuBLAS": "cublas.sgemm"}
+    systems = {name: {"kernels": [kernel], "program": "same idea", "why": "y"} for name, kernel in mapped.items()}
+    (folder / "map.yaml").write_text(json.dumps({"systems": systems}))
+    (folder / "figures.py").write_text(
+        "from gemmrepro.experiments import Panel, Table, mark\n"
+        "marks = lambda numbers: [mark('p', 's', 'x', numbers.printed('First', 'throughput'), None)]\n"
+        "TABLES = [Table('fresh_rates', 'ladder', 'Fresh rates', {'p': Panel('P', 'TFLOP/s')}, marks)]\n"
+    )
+    report = made(World(tmp_path / "run", sizes=(4096,), samples=False).write())
+    section = report.paper[report.paper.index('id="article-fresh"') :].split("<h3")[0]
+    own = {name: text for name, text in report.text.items() if "A fresh one" in text}
+    assert "A fresh one</h3>" in section and "First Last, 2026, on H100" in words_of(section)
+    assert re.search(r"Of 6 statements decided, \d hold", section) and "s program was not run" in section
+    assert 'href="families/ladder.html#figure-ladder-fresh_rates"' in section
+    assert '<tbody data-article="fresh">' in report.text["claims.html"]
+    assert report.text["claims.html"].count('id="claim-fresh-') == 6
+    assert 'id="ref-fresh"' in report.paper and {"index.html", "method.html"} <= own.keys()
 
 
 def render(root: Path, world: World, judged: dict) -> str:
@@ -493,6 +546,15 @@ def test_a_term_has_a_tooltip_at_its_first_use_and_none_in_links_code_and_headin
     assert re.findall(r'<abbr title="[^"]+">(\w+)</abbr>', marked) == ["wgmma", "moduli"]
     assert "then <abbr" in marked and marked.count("<abbr") == 2
     assert re.sub(r"</?abbr[^>]*>", "", marked) == page
+
+
+def test_a_figure_has_the_number_of_its_first_place():
+    mark = f"{paper.NUMBER}{{}}{paper.NUMBER}".format
+    pages = {
+        "a": f'{mark("y")}<figure id="x">{mark("x")}<figure id="y">',
+        "b": f'<figure id="z">{mark("z")}{mark("x")}',
+    }
+    assert paper.numbered(pages) == {"a": '2<figure id="x">1<figure id="y">', "b": '<figure id="z">31'}
 
 
 def test_links_are_relative_to_their_page():

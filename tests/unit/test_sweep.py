@@ -234,7 +234,7 @@ def sweep(journal):
         settings=SETTINGS,
         build=journal.folder,
         kernels={kernel.id: kernel},
-        loaded={(kernel.id, "cuda13"): SimpleNamespace(arch="sm_90", build_key="k1")},
+        loaded={(kernel.id, "cuda13"): SimpleNamespace(arch="sm_90", build_key="k1", kernel=kernel, toolkit="cuda13")},
         points=tuple(points),
         skipped=tuple(skipped),
         versions=versions,
@@ -353,16 +353,17 @@ def read(text):
 def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, said, monkeypatch, tmp_path):
     asked = []
 
-    def collect(session, targets, build):
-        asked.append(targets)
-        kernel, toolkit, shape = targets[0]
+    def collect(session, runs):
+        ((loaded, shape),) = runs
+        asked.append((loaded.kernel.id, loaded.toolkit, shape))
+        kernel, toolkit, shape = asked[-1]
         where = {"kernel": kernel, "toolkit": toolkit, "m": shape.m, "n": shape.n, "k": shape.k, "build_key": "k1"}
         return [where | {"metric": "dram__bytes.sum", "value": 12, "unit": "byte", "status": "current"}], ""
 
     monkeypatch.setattr(results, "collect", collect)
     for _ in range(2):
         results.write_counters(sweep, tmp_path, said.append)
-    assert asked == [[("ladder.a", "cuda13", Shape.cube(256))]] and not said
+    assert asked == [("ladder.a", "cuda13", Shape.cube(256))] and not said
     (row,) = read((tmp_path / "counters.csv").read_text())
     assert (row["kernel"], row["value"], row["status"]) == ("ladder.a", "12", "current")
     monkeypatch.setattr(results, "collect", lambda *_: ([], "CUPTI is not installed"))

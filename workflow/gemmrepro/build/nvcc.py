@@ -139,20 +139,14 @@ def header_packages(kernel: Kernel) -> dict[str, tuple[str, Path]]:
                 f"{kernel.id} needs headers of '{name}', and it is not known where that package keeps them; known "
                 f"packages: {known}. Add it to HEADER_PACKAGES in gemmrepro.build.nvcc."
             )
-        try:
-            distribution = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            raise UserError(
-                f"{kernel.id} is compiled with the headers of the Python package {name}, which is not installed; run "
-                f"Snakemake with --use-singularity, which brings it in a container, or pip install --no-deps {name}."
-            ) from None
-        include = Path(str(distribution.locate_file(HEADER_PACKAGES[name])))
+        version = installed(kernel, [name], name, 1)[name]
+        include = Path(str(importlib.metadata.distribution(name).locate_file(HEADER_PACKAGES[name])))
         if not include.is_dir():
             raise UserError(
-                f"{name} {distribution.version} has no headers in {HEADER_PACKAGES[name]}; install the version that "
+                f"{name} {version} has no headers in {HEADER_PACKAGES[name]}; install the version that "
                 f"envs/requirements/cuda13.txt pins."
             )
-        packages[name] = (distribution.version, include)
+        packages[name] = (version, include)
     return packages
 
 

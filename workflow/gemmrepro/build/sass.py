@@ -172,7 +172,7 @@ def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
             arch = match[1]
         elif match := re.match(r"\s*Function (\S+):", line):
             function = match[1]
-        elif function == entry:
+        elif function == entry and "REG:" in line:
             resources[arch] = {name: int(value) for name, value in re.findall(r"([A-Z]+(?:\[\d\])?):(\d+)", line)}
     return resources
 

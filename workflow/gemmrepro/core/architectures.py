@@ -28,12 +28,6 @@ _SHARED_KIB = {
     **{90: 227, 100: 227, 103: 227, 110: 227, 120: 99, 121: 99},
 }
 
-_FP64_PER_CLOCK = {70: 32, 80: 32, 90: 64, 100: 64}
-"""Multiply-adds in fp64 of an SM in a clock cycle, where they are not `SLOW_FP64` (CUDA C++ Programming Guide)."""
-
-SLOW_FP64 = 2
-"""The same of GPUs for graphics and inference: 1/64 of what they do in fp32."""
-
 
 def pick_arch(archs: Iterable[str], capability: tuple[int, int]) -> str | None:
     """The architecture among `archs` ("sm_90a") whose machine code a GPU of `capability` runs, or None.
@@ -82,11 +76,6 @@ def shared_limit(arch: str) -> int:
     asked = number(arch)
     own = [kib for listed, kib in _SHARED_KIB.items() if listed // 10 == asked // 10]
     return 1024 * _SHARED_KIB.get(asked, min(own or _SHARED_KIB.values()))
-
-
-def fp64_per_clock(capability: tuple[int, int]) -> int:
-    """Multiply-adds in fp64 that an SM does in a clock cycle without tensor cores."""
-    return _FP64_PER_CLOCK.get(10 * capability[0] + capability[1], SLOW_FP64)
 
 
 def generations(archs: Iterable[str]) -> str:

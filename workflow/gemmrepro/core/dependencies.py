@@ -59,7 +59,7 @@ def contents(module: str) -> Contents:
     definitions, effects = dict[str, tuple[ast.stmt, ...]](), list[ast.stmt]()
     tree = trees.parse(path)
     for statement in tree.body:
-        if isinstance(statement, ast.Import | ast.ImportFrom) or trees.is_docstring(statement) or _is_main(statement):
+        if isinstance(statement, ast.Import | ast.ImportFrom) or trees.is_docstring(statement):
             continue
         names = set(_bound(statement))
         for name in names:
@@ -231,11 +231,6 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-
-
-def _is_main(statement: ast.stmt) -> bool:
-    test = statement.test if isinstance(statement, ast.If) else None
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
 
 
 def _is_in(module: str, packages: frozenset[str]) -> bool:

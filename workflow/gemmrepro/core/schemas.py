@@ -13,7 +13,7 @@ import yaml
 
 from gemmrepro.core.names import RESTORE
 from gemmrepro.core.paths import SCHEMAS
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, at_line
 
 if TYPE_CHECKING:
     import jsonschema
@@ -106,21 +106,43 @@ def check(instance: Any, schema: Schema, what: str, remedy: str = RESTORE) -> No
 
 
 def read_yaml(path: Path, schema: str) -> Any:
-    """The document at `path`. Raises UserError if it is missing, no YAML, or not as workflow/schemas/<schema> says."""
+    """The document at `path`, which matches workflow/schemas/<schema>.
+
+    Raises:
+        UserError: the file is missing, is not YAML, or does not match; names every wrong key.
+    """
+    document = yaml_at(path, text_at(path))
+    if found := list(errors(document, schema)):
+        wrong, see = [each for each in found if each.validator != "oneOf"] or found, f"See workflow/schemas/{schema}."
+        raise UserError(*(f"{place(path, *each.absolute_path)}: {each.message}. {see}" for each in wrong))
+    return document
+
+
+def text_at(path: Path) -> str:
+    """A file's text, without a byte order mark. Raises UserError if it is missing or not UTF-8, with the line."""
     try:
-        document = parse_yaml(path.read_text())
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path} is missing; restore it from the repository.") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-    for wrong in errors(document, schema):
-        raise UserError(f"{place(path, *wrong.absolute_path)}: {wrong.message}. See workflow/schemas/{schema}.")
-    return document
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise at_line(path, line, "it is not UTF-8; save the file as such.") from None
+
+
+def yaml_at(path: Path, text: str) -> Any:
+    """The YAML document `text` of the file `path`. Raises UserError if it is none, with the line."""
+    try:
+        return parse_yaml(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UserError(f"{path}, line {line} is not YAML: {error.problem}; correct it.") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}; correct it.") from None
 
 
 def place(path: Path, *keys: str | int) -> str:
     """``path, line 12, key 'a.b'``: where a YAML file has a key, or the nearest above it that it has."""
-    node, line = yaml.compose(path.read_text(), Loader=_LOADER), 1
+    node, line = yaml.compose(text_at(path), Loader=_LOADER), 1
     for key in keys:
         found: Any = None
         if isinstance(node, yaml.MappingNode):

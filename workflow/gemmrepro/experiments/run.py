@@ -48,7 +48,7 @@ say = sayer("experiment")
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of a row: a kernel's binary by one toolkit, or a library, whose build key is its version."""
+    """A kernel's binary by one toolkit, or a library, whose build key is its version."""
 
     kernel: str
     toolkit: str
@@ -184,11 +184,7 @@ def unimportable(package: str) -> str:
 
 
 def version_of(session: Session | None, name: str) -> str:
-    """The version of a baseline, or of the Python package that `name` begins with: "torch 2.11.0" for torch.compile.
-
-    Raises:
-        UserError: neither is there.
-    """
+    """The version of a baseline, or of the Python package that `name` begins with: "torch 2.11.0" for torch.compile."""
     if session is not None and name in baselines.BASELINES:
         return baselines.baseline(name).version(session)
     package = name.split(".", 1)[0]
@@ -290,10 +286,7 @@ def _place(point: Mapping[str, Any]) -> str:
 
 
 def if_it_fits(context: Context, point: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Measure one point as a whole: its journal entry, and whether there was no memory for it.
-
-    Without memory no subject has a row, for that reason.
-    """
+    """Measure one point as a whole: its journal entry, and whether no subject has a row for lack of memory."""
     context.left_out.clear()
     try:
         rows = list(context.experiment.measure(context, point))

@@ -82,7 +82,7 @@ class Panel:
 
 
 class Numbers(Protocol):
-    """Where the marks of a table come from. Each look-up gives None for what is not there."""
+    """The source of a table's marks. Each look-up gives None for what is not there."""
 
     def printed(self, system: str, metric: str, **cells: Any) -> Printed | None:
         """The one row of numbers.csv of the article (or of `article`). Raises UserError for several."""
@@ -147,7 +147,7 @@ def _tables(path: Path) -> tuple[Table, ...]:
     try:
         tables = load_module(f"gemmrepro_figures_of_{path.parent.name}", path).TABLES
         named = [replace(table, article=path.parent.name) for table in tables]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         why = f"{type(error).__name__}: {error}"
         raise UserError(f"{path}: its TABLES cannot be read ({' '.join(why.split())}); correct it.") from None
     for name in (names := [table.name for table in named]):

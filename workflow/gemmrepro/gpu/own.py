@@ -27,7 +27,7 @@ from typing import Any
 
 from gemmrepro.core import schemas, trees
 from gemmrepro.core.files import load_module
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, at_line
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Operands
@@ -48,11 +48,6 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("fp8_e4m3", "fp8_e5m2"), ("fp16", "bf16", "fp32")),
 }
 """Types of the result by those of the operands; the first is the default."""
-
-
-def at_line(path: Path, line: int, why: str) -> UserError:
-    """An error in a file of one's own."""
-    return UserError(f"{path}, line {line}: {why}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,11 +140,11 @@ def _read(path: Path) -> Own:
     with contextlib.suppress(ValueError):
         declared = ast.literal_eval(table) if isinstance(table, ast.Dict) else None
     if declared is None or not isinstance(table, ast.Dict):
-        why = "write KERNEL = {...}, a dict of constants that says what it computes."
-        raise at_line(path, getattr(table, "lineno", 1), why)
+        line = getattr(table, "lineno", 1)
+        raise at_line(path, line, "write KERNEL = {...}, a dict of constants that says what it computes.")
     if not isinstance(function, ast.FunctionDef) or len(function.args.args) != 4 or function.args.kwonlyargs:
-        why = "write def bind(a, b, c, stream), which returns what launches once."
-        raise at_line(path, getattr(function, "lineno", table.lineno), why)
+        line = getattr(function, "lineno", table.lineno)
+        raise at_line(path, line, "write def bind(a, b, c, stream), which returns what launches once.")
     lines = {str(ast.literal_eval(key)): key.lineno for key in table.keys if key is not None}
     lines |= {"KERNEL": table.lineno, "bind": function.lineno}
     return _checked(path, {str(name): value for name, value in declared.items()}, lines)
@@ -225,8 +220,8 @@ def loaded(own: Own) -> Callable[..., Any]:
     try:
         function: Callable[..., Any] = load_module(f"gemmrepro_own_{own.kernel.name}", own.path).bind
     except ModuleNotFoundError as error:
-        why = f"the image torch has no package {error.name}; do without it, or put it beside the file."
-        raise at_line(own.path, _line(own, error), why) from None
+        why = f"{_line(own, error)}: the image torch has no package {error.name}"
+        raise UserError(f"{why}; do without it, or put it beside the file.") from None
     except (Exception, SystemExit) as error:
         raise UserError(failure(own, error)) from None
     return function
@@ -238,12 +233,12 @@ def failure(own: Own, error: BaseException) -> str:
     if isinstance(error, UserError):
         return said
     remedy = "; if no CUDA graph can hold a launch, declare 'graph': False" if "captur" in said.lower() else ""
-    return str(at_line(own.path, _line(own, error), f"{type(error).__name__}: {said}{remedy}"))
+    return f"{_line(own, error)}: {type(error).__name__}: {said}{remedy}"
 
 
-def _line(own: Own, error: BaseException) -> int:
-    lines = [at.lineno or 1 for at in traceback.extract_tb(error.__traceback__) if at.filename == str(own.path)]
-    return lines[-1] if lines else own.lines["bind"]
+def _line(own: Own, error: BaseException) -> str:
+    lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(own.path)]
+    return f"{own.path}, line {lines[-1] if lines else own.lines['bind']}"
 
 
 class Bound:

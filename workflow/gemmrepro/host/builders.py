@@ -37,30 +37,22 @@ def find_builder(path: str | None = None) -> str:
     """
     reasons: list[str] = []
     for name in BUILDERS:
-        reason = _why_unusable(name, path)
-        if reason is None:
+        program = shutil.which(name, path=path)
+        if program is None:
+            reasons.append(f"{name} is not installed")
+        elif (reason := _refusal([program, "--version" if name == "buildah" else "info"])) is not None:
+            reasons.append(f"{name} does not work ({reason})")
+        # The recipes need BuildKit, which docker clients from 23 on reach through their plug-in buildx alone.
+        elif name == "docker" and _refusal([program, "build", "--help"], DOCKER_BUILDKIT="1") is not None:
+            reasons.append("docker has no buildx (on Debian: apt-get install docker-buildx)")
+        else:
             if passed_over := [reason for reason in reasons if not reason.endswith("not installed")]:
                 print(f"Building with {name}: {'; '.join(passed_over)}.", file=sys.stderr, flush=True)
             return name
-        reasons.append(reason)
     raise UserError(
         f"no program here can build an image: {'; '.join(reasons)}. "
         "Install buildah, podman or Docker (on Debian or Ubuntu: apt-get install buildah mmdebstrap)."
     )
-
-
-def _why_unusable(name: str, path: str | None) -> str | None:
-    """Why a builder does not work here; None if it does."""
-    program = shutil.which(name, path=path)
-    if program is None:
-        return f"{name} is not installed"
-    reason = _refusal([program, "--version"] if name == "buildah" else [program, "info"])
-    if reason is not None:
-        return f"{name} does not work ({reason})"
-    # The recipes need BuildKit, which docker clients from 23 on reach through their plug-in buildx alone.
-    if name == "docker" and _refusal([program, "build", "--help"], DOCKER_BUILDKIT="1") is not None:
-        return "docker has no buildx (on Debian: apt-get install docker-buildx)"
-    return None
 
 
 def _refusal(query: list[str], **variables: str) -> str | None:

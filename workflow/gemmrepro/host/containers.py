@@ -190,21 +190,11 @@ def unsuited(version: str) -> str:
     return "" if (int(parsed[2]), int(parsed[3])) >= oldest else f"is {version}, older than {oldest[0]}.{oldest[1]}"
 
 
-def use_apptainer(environ: MutableMapping[str, str], main: bool = True) -> None:
-    """Have Snakemake, which takes the first on PATH, start containers with `find_apptainer`; say what may be amiss.
-
-    `main`: whether this is the process that the user started.
-    """
+def use_apptainer(environ: MutableMapping[str, str]) -> None:
+    """Have Snakemake, which takes the first on PATH, start containers with `find_apptainer`; say what may be amiss."""
     program = find_apptainer(environ.get("PATH"))
     if shutil.which(Path(program).name, path=environ.get("PATH")) != program:
         environ["PATH"] = os.pathsep.join([str(Path(program).parent), *filter(None, [environ.get("PATH")])])
-    asked = environ.get("GEMMREPRO_APPTAINER")
-    if main and asked and PRIVATE / "bin" != Path(program).parent:
-        print(
-            f"gemmrepro: {program} starts the containers; GEMMREPRO_APPTAINER={asked} is for envs/run, where it "
-            "installs one",
-            file=sys.stderr,
-        )
     # An Apptainer that is installed setuid needs no FUSE, nor does a login node.
     if hint := fuse_hint():
         print(f"gemmrepro: images may fail to start here.{hint}", file=sys.stderr)

@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 import gemmrepro
-from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
+from gemmrepro.core.names import OWN_PAGE, REPORT_FOLDERS, REPORT_PAGES
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host.runs import record_path
@@ -70,6 +70,12 @@ class Job:
     image: str
     start: float
     end: float
+
+
+def targets(folder: Path) -> list[str]:
+    """What a run is for: TARGETS, and the page of kernels of one's own where it made one."""
+    own = f"reports/{OWN_PAGE}"
+    return [*TARGETS, *([own] if (folder / own).is_file() else [])]
 
 
 def jobs_behind(targets: Iterable[str], folder: Path) -> list[Job]:
@@ -154,7 +160,7 @@ class Run:
             name="The run of the workflow",
             instrument=self._workflow(citation["abstract"], authors),
             object=self._used(),
-            result=[self.file(path) for path in TARGETS],
+            result=[self.file(path) for path in targets(self._folder)],
             start=min(job.start for job in self._jobs),
             end=self._jobs[-1].end,
         )
@@ -279,7 +285,7 @@ def main(options: Namespace, folder: Path | None = None) -> int:
         UserError: the run is not finished, or rocrate is not installed.
     """
     folder = folder or Path.cwd()
-    jobs = jobs_behind(TARGETS, folder)
+    jobs = jobs_behind(targets(folder), folder)
     crate = Run(folder, jobs).crate
     shutil.rmtree(options.out, ignore_errors=True)
     crate.write(options.out)

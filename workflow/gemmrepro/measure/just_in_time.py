@@ -78,7 +78,7 @@ def tensor(capsule: Any) -> Tensor:
 
 
 class Typed:
-    """An array of unsigned integers that DLPack exports with element type `dtype`, one of `CODES`."""
+    """An array of unsigned integers that DLPack exports with an element type of `CODES`."""
 
     def __init__(self, array: Any, dtype: str) -> None:
         self._array, self._code = array, CODES[dtype]
@@ -162,14 +162,14 @@ class TwoCompilations:
         """The cubins compiled just in time for `operands`, by entry point."""
         from cuda.tile import compilation
 
-        codes = {}
+        codes, convention = {}, compilation.CallingConvention.cutile_python_v1()
         for launch, passed in self._launches(operands):
-            tile, convention = self._tiles[launch.code.entry], compilation.CallingConvention.cutile_python_v1()
-            signature = compilation.KernelSignature.from_kernel_args(tile, passed, convention, symbol=launch.code.entry)
-            cubin = io.BytesIO()
+            entry, cubin = launch.code.entry, io.BytesIO()
+            tile = self._tiles[entry]
+            signature = compilation.KernelSignature.from_kernel_args(tile, passed, convention, symbol=entry)
             arch = self.session.gpu.arch
             compilation.export_kernel(tile, [signature], cubin, gpu_code=arch, output_format="cubin")
-            codes[launch.code.entry] = cubin.getvalue()
+            codes[entry] = cubin.getvalue()
         return codes
 
     def _launches(self, operands: Operands) -> list[tuple[Kernel, tuple[Any, ...]]]:
@@ -219,11 +219,7 @@ def check(session: device.Session, kernel: Kernel, build: Path) -> Verdict:
 
 
 def check_all(kernels: Sequence[Kernel], build: Path) -> dict[str, Verdict]:
-    """A verdict per kernel. A kernel whose check raises has failed; the others are still checked.
-
-    Raises:
-        UserError: a binary or its record is missing or corrupt.
-    """
+    """A verdict per kernel; one whose check raises has failed. Raises UserError for a missing or corrupt binary."""
     try:
         require_compiler()
         session = device.open_gpu()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,27 +32,18 @@ def passed(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() > deadline
 
 
-@dataclass(frozen=True)
-class Group:
-    """The points of one round that share a problem and a shape, hence operands and a reference."""
-
-    number: int
-    problem: Problem
-    shape: Shape
-    points: tuple[Point, ...]
-
-    @property
-    def baselines(self) -> list[str]:
-        return [name for name in dict.fromkeys(point.baseline for point in self.points) if name]
+def groups(points: Iterable[Point]) -> list[list[Point]]:
+    """Points that share a problem and a shape, hence operands and a reference, in the order of their first ones."""
+    members: dict[tuple[Problem, Shape], list[Point]] = {}
+    for point in points:
+        members.setdefault((point.problem, point.shape), []).append(point)
+    return list(members.values())
 
 
-def groups(todo: Iterable[tuple[int, Point]]) -> list[Group]:
-    """(round, point) pairs by round, and in a round by problem and shape, in the order of their first points."""
-    members: dict[tuple[int, Problem, Shape], list[Point]] = {}
-    for number, point in todo:
-        members.setdefault((number, point.problem, point.shape), []).append(point)
-    grouped = [Group(number, problem, shape, tuple(points)) for (number, problem, shape), points in members.items()]
-    return sorted(grouped, key=lambda group: group.number)
+def libraries_of(group: Sequence[Point]) -> list[Point]:
+    """The libraries that the points of a group are compared with."""
+    names = dict.fromkeys(point.baseline for point in group if point.baseline)
+    return [library_point(name, group[0].problem, group[0].shape) for name in names]
 
 
 class Rounds:
@@ -65,33 +56,31 @@ class Rounds:
         """Measure what the journal lacks of round `only`; False if `deadline` passed before it was complete."""
         todo = self._sweep.todo()
         finished = self._sweep.total - len(todo)
-        todo = [(number, point) for number, point in todo if number == only]
-        if not todo:
+        points = [point for number, point in todo if number == only]
+        if not points:
             return True
         if self._sweep.session.other_processes():
             self._say("another process has this GPU open; if it computes, that will show in these times")
         timer = timing.Timer(self._sweep.session)
         with Progress("sweep", self._sweep.total, finished) as progress:
-            for group in groups(todo):
-                if passed(deadline) or not self._run_group(group, timer, deadline, progress):
+            for group in groups(points):
+                if passed(deadline) or not self._run_group(only, group, timer, deadline, progress):
                     return False
         return True
 
-    def _run_group(self, group: Group, timer: timing.Timer, deadline: float | None, progress: Progress) -> bool:
+    def _run_group(
+        self, number: int, points: list[Point], timer: timing.Timer, deadline: float | None, progress: Progress
+    ) -> bool:
         """Measure the points of a group in random order; False if the deadline passed before the last one."""
-        workspace = self.workspace(group.problem, group.shape, group.points)
+        workspace = self.workspace(points)
         if workspace is None:
-            for _ in group.points:
+            for _ in points:
                 progress.step()
             return True
-        checks = {point.subject: self.ensure_checked(point, workspace, timer) for point in group.points}
-        libraries = {
-            name: self.ensure_checked(library_point(name, group.problem, group.shape), workspace, timer)
-            for name in group.baselines
-        }
+        checks = {point.subject: self.ensure_checked(point, workspace, timer) for point in points}
+        libraries = {point.kernel: self.ensure_checked(point, workspace, timer) for point in libraries_of(points)}
         workspace.forget_reference()
-        points = list(group.points)
-        random.Random(self._sweep.session.gpu.pci_bus + str(time.time_ns())).shuffle(points)
+        random.shuffle(points)
         shortest: dict[Point, float] = {}
         for point in points:
             if passed(deadline):
@@ -105,17 +94,17 @@ class Rounds:
             if measured is None:
                 progress.step()
                 continue
-            self._sweep.keep_round(point, group.number, measured)
+            self._sweep.keep_round(point, number, measured)
             shortest[point] = float(np.median(measured.times))
             told = f"{_summary(measured)}, {time.monotonic() - start:.2f} s, {measured.mode}"
-            progress.step(f"round {group.number + 1} {point!s:44} {told}")
+            progress.step(f"round {number + 1} {point!s:44} {told}")
         self.confirm(shortest, workspace, timer)
         return True
 
-    def workspace(self, problem: Problem, shape: Shape, points: Sequence[Point]) -> Workspace | None:
-        """Operands for `points`; None if there is no memory for them, which is then the points' result."""
-        seed = fresh_seeds(1)[0]
-        return self.if_it_fits(points, lambda: Workspace(self._sweep.session, problem, shape, seed))
+    def workspace(self, points: Sequence[Point]) -> Workspace | None:
+        """Operands for a group's points; None if there is no memory for them, which is then the points' result."""
+        of, seed = (self._sweep.session, points[0].problem, points[0].shape), fresh_seeds(1)[0]
+        return self.if_it_fits(points, lambda: Workspace(*of, seed))
 
     def if_it_fits(self, points: Iterable[Point], action: Callable[[], Made]) -> Made | None:
         """What `action` gives; None where it ends for lack of memory, which then is why `points` are not measured."""

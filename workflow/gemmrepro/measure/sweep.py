@@ -104,8 +104,8 @@ def in_turn(arguments: Namespace, settings: Settings, chosen: Mapping[str, Kerne
         began = time.monotonic()
         sweep = prepare(session, chosen, settings, arguments.build, arguments.gates, arguments.journal, say)
         code = run_rounds(sweep, arguments, deadline)
-        if not code or (code == UNFINISHED and arguments.partial):
-            results.write(sweep, arguments.out, not arguments.no_profile)
+        if not code:
+            results.write(sweep, arguments.out)
             results.write_counters(sweep, arguments.out, say)
     if not code:
         say(f"{arguments.family}: done in {time.monotonic() - began:.0f} s")

@@ -55,11 +55,9 @@ class Stage:
     """Whether candidates must pass the numerical gate's large cases first."""
 
     def entrants(self, waiting: int) -> int:
-        """The number that takes part of `waiting` candidates."""
         return min(waiting, max(FINALISTS, math.ceil(self.share * waiting)))
 
     def settings(self, family: str, toolkit: str, sizes: Sequence[int]) -> Settings:
-        """The settings of a sweep that times the candidates of this step."""
         document = {"toolkits": [toolkit], "caches": ["warm"], "rounds": self.rounds, "sizes": {family: list(sizes)}}
         plan = {"interval": self.plan.interval, "seconds_per_round": self.plan.seconds}
         return Settings.of({**document, **plan, "samples_per_round": [self.plan.least, self.plan.most]}, family)
@@ -106,7 +104,7 @@ def successive_halving(
 
 
 class Bench:
-    """The candidates of one tunable on one open GPU, with their verdicts in a journal and samples in one per stage."""
+    """The candidates of one tunable on one open GPU, with a journal for verdicts and one for the samples of a stage."""
 
     def __init__(self, session: device.Session, listing: Listing, journal: Path) -> None:
         """Open the journal, and leave out the candidate that broke the process before this one.

@@ -61,12 +61,8 @@ def candidates(tunable: Tunable) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The result of compiling one candidate: the compiler's first error, or what a launch takes.
-
-    Attributes:
-        registers: per thread.
-        spill_bytes: that a thread spills.
-        shared_bytes: static shared memory per block.
+    """The result of compiling one candidate: the compiler's first error, or registers and bytes spilled by a thread,
+    and static shared memory of a block.
     """
 
     digest: str
@@ -98,10 +94,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Listing:
-    """The compile step's results for all candidates of a tunable, in `folder`.
+    """The compile step's results for all candidates of a tunable, by digest.
 
     `packages` are the versions that enter the build keys; the measuring machine need not have them installed.
-    `candidates` and `compiled` are by digest.
     """
 
     folder: Path
