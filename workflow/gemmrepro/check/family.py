@@ -10,7 +10,6 @@ import re
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 from gemmrepro import experiments, registry
@@ -43,20 +42,9 @@ def check_identities(family: str) -> Problems:
             yield kernel_id, f"{count} records have this id; rename all but one."
 
 
-LONGEST = 40
-"""Maximum length of a label in figures, in characters."""
-
-
 def check_rungs(family: str) -> Problems:
-    """A family's rungs and labels are unique, in order, and short enough to draw."""
-    yield from _check_order(registry.kernels(family))
-    labels = {kernel.id: ladders.label(kernel) for kernel in ladders.compared(family)}
-    for (first, name), (second, next_name) in pairwise(sorted(labels.items(), key=lambda item: item[1])):
-        if name == next_name:
-            yield second, f"its label, '{next_name}', is that of {first} too; change its name or rung."
-    for kernel_id, name in labels.items():
-        if len(name) > LONGEST:
-            yield kernel_id, f"its label '{name}' is longer than {LONGEST} characters; shorten its name."
+    """A family's rungs are unique and in order."""
+    return _check_order(registry.kernels(family))
 
 
 def _check_order(kernels: tuple[Kernel, ...]) -> Problems:
