@@ -105,10 +105,8 @@ def _paint_lines(lines: Lines, frame: pd.DataFrame, page: Page) -> Figure:
         wide = frame.pivot_table(index="x", columns="series", values="y", sort=False).sort_index()
         over = wide.div(wide.get(lines.reference), axis=0).T if lines.reference in wide else wide.T
         names = [name for name in lines.series.values() if name in over.index and name != lines.reference]
-        over = over.reindex(names).rename(
-            columns=lambda x: f"{lines.x_label} = {size(x)}" if x == wide.index[0] else size(x)
-        )
-        return heat(over, page, (0, 1))
+        over = over.reindex(names).rename(columns=lambda x: f"{x / 1024:g}k" if x and x % 1024 == 0 else size(x))
+        return heat(over, page, (0, 1), lines.x_label)
     looks = {
         name: Look(name, SERIES[place], MARKERS[place], size=4.5 + 0.6 * place, dash=DASHES[place])
         for place, name in enumerate(lines.series.values())

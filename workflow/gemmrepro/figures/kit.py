@@ -130,7 +130,6 @@ def dots(
     *,
     texts: pd.DataFrame,
     joined: bool = True,
-    finish: Callable[[Axes, str], None] | None = None,
 ) -> Figure:
     """Marks of several kinds on a line for each name, joined where a line has several; names stand above on a phone.
 
@@ -139,7 +138,6 @@ def dots(
         texts: by `panel` and `name`, in their order, a column of text for each other column; its head has the mark of
             the kind that it is called by, which then needs no legend.
         joined: a line's marks are joined.
-        finish: what else a panel shows, given its axes and its key.
     """
     known = pd.concat([texts[["panel", "name"]], frame[["panel", "name"]]])
     shown = {key: list(known.loc[known["panel"] == key, "name"].unique()) for key in panels}
@@ -161,8 +159,6 @@ def dots(
         _on_lines(axes, part, looks, joined, 0.26 if page.narrow else 0.7)
         _values_across(axes, panel, page, part)
         _with_lines(axes, len(own))
-        if finish:
-            finish(axes, key)
         if part.empty:
             empty(axes)
         if page.narrow:
@@ -273,8 +269,8 @@ def curves(
     panels: Mapping[str, Panel],
     page: Page,
     *,
-    x_label: str | Mapping[str, str],
-    x_scale: str | Mapping[str, str] = "log2",
+    x_label: str,
+    x_scale: str = "log2",
     columns: int = 2,
     shared: bool = False,
     nothing: str = "not measured",
@@ -283,7 +279,7 @@ def curves(
     """A panel of lines for each of `panels`; `series` picks the look, whose label stands at the line's end.
 
     Args:
-        x_label, x_scale: of all panels or by panel; the scale is "log2", "log" or "linear".
+        x_scale: "log2", "log" or "linear".
         columns: so many panels side by side in the wide figure.
         shared: all panels have one pair of axes, and the lines are named in a legend above instead.
         nothing: what a panel without lines says.
@@ -296,7 +292,7 @@ def curves(
     xs = sorted(frame["x"].dropna().unique())
     parts = {key: frame[(frame["panel"] == key) & frame["y"].notna()] for key in panels}
     parts = {key: part[part["y"] > 0] if panels[key].log else part for key, part in parts.items()}
-    named = {key: [] if shared else _ends(part, looks, letters) for key, part in parts.items()}
+    named = {key: _ends(part[:0] if shared else part, looks, letters) for key, part in parts.items()}
     inches = max(2.35, 0.95 + max(len(ends) * _height(ends, page) for ends in named.values()) / 72)
     inches = min(inches, 1.9 if down > 1 else 2.5) if shared else inches
     size = (page.width, inches * down + 0.3)
@@ -304,11 +300,9 @@ def curves(
     for axes, (key, panel) in zip(grid.flat, panels.items(), strict=False):
         for series, group in parts[key].groupby("series", sort=False):
             _line(axes, group, looks[str(series)], list(looks).index(str(series)))
-        scale = x_scale if isinstance(x_scale, str) else x_scale[key]
-        own = xs if isinstance(x_scale, str) and scale != "linear" else sorted(parts[key]["x"].unique())
-        _sizes_along(axes, own, scale)
+        _sizes_along(axes, xs if x_scale != "linear" else sorted(parts[key]["x"].unique()), x_scale)
         _values_up(axes, panel, page, frame[["y", "high"]].max().max() if shared else math.nan)
-        axes.set(xlabel=x_label if isinstance(x_label, str) else x_label[key])
+        axes.set_xlabel(x_label)
         if columns > 2:
             axes.set_title(textwrap.fill(panel.title, 26))
         if shared:
@@ -383,62 +377,44 @@ def _values_up(axes: Axes, panel: Panel, page: Page, highest: float) -> None:
     axes.set_ylabel(wrapped(panel.label, page))
 
 
-@dataclass(frozen=True)
-class _End:
-    """The label of a line's last point."""
-
-    x: float
-    y: float
-    text: str
-    look: Look
-
-
 _BEGIN, _MARK, _TEXT = 1.015, 5.0, 11.0
 """Where strokes end, in widths of the panel; from there on, in points, the middle of the marks and the texts' edge."""
 
 
-def _ends(part: pd.DataFrame, looks: Mapping[str, Look], letters: int) -> list[_End]:
-    """The labels of a panel's lines; none where it has one line alone."""
+def _ends(part: pd.DataFrame, looks: Mapping[str, Look], letters: int) -> pd.DataFrame:
+    """The last point of each of a panel's lines, with its label (`text`) and `look`; none of one line alone."""
     last = part.groupby("series", sort=False).last()
-    if len(last) < 2:
-        return []
-    return [
-        _End(
-            row["x"],
-            row["y"],
-            textwrap.fill(looks[str(series)].label, letters, break_long_words=False),
-            looks[str(series)],
-        )
-        for series, row in last.iterrows()
-    ]
+    last = (last if len(last) > 1 else last[:0]).assign(look=[looks[name] for name in last.index if len(last) > 1])
+    texts = [textwrap.fill(look.label, letters, break_long_words=False) for look in last["look"]]
+    return last.assign(text=texts)
 
 
-def _height(ends: Sequence[_End], page: Page) -> float:
+def _height(ends: pd.DataFrame, page: Page) -> float:
     """Height in points of the highest of some labels, with a gap."""
-    return (1.22 * max((end.text.count("\n") + 1 for end in ends), default=1) + 0.1) * page.letters
+    return (1.22 * max((text.count("\n") + 1 for text in ends["text"]), default=1) + 0.1) * page.letters
 
 
-def _write_ends(axes: Axes, ends: Sequence[_End]) -> None:
+def _write_ends(axes: Axes, ends: pd.DataFrame) -> None:
     """Write the labels beside the panel, so that the layout leaves them room."""
-    for end in ends:
+    for look, text in zip(ends["look"], ends["text"], strict=True):
         where: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
-        colour = PUBLISHED if end.look.hollow else INK
-        axes.annotate(end.text, (_BEGIN, 0.5), (_TEXT, 0), va="center", color=colour, gid="end", **where)
+        colour = PUBLISHED if look.hollow else INK
+        axes.annotate(text, (_BEGIN, 0.5), (_TEXT, 0), va="center", color=colour, gid="end", **where)
 
 
-def _place_ends(axes: Axes, ends: Sequence[_End], page: Page) -> None:
+def _place_ends(axes: Axes, ends: pd.DataFrame, page: Page) -> None:
     """Move each label as near its line's end as the others allow, with the line's mark and a thin stroke to it."""
     figure = axes.get_figure(root=True)
-    if not ends or figure is None:
+    if ends.empty or figure is None:
         return
     box, inches = axes.get_position(), figure.get_size_inches() * 72
     width, height = box.width * inches[0], box.height * inches[1]
-    points = [axes.transAxes.inverted().transform(axes.transData.transform((end.x, end.y))) for end in ends]
+    points = axes.transAxes.inverted().transform(axes.transData.transform(ends[["x", "y"]].to_numpy(float)))
     gap = _height(ends, page) / height
-    places = spread([float(y) for _, y in points], gap, gap / 2, 1 - gap / 2)
+    places = spread([float(y) for y in points[:, 1]], gap, gap / 2, 1 - gap / 2)
     texts = [text for text in axes.texts if text.get_gid() == "end"]
-    for end, text, (x, y), place in zip(ends, texts, points, places, strict=True):
-        text.xy, look = (_BEGIN, place), end.look  # type: ignore[attr-defined]
+    for look, text, (x, y), place in zip(ends["look"], texts, points, places, strict=True):
+        text.xy = (_BEGIN, place)  # type: ignore[attr-defined]
         free: dict[str, Any] = {"transform": axes.transAxes, "clip_on": False, "scalex": False, "scaley": False}
         axes.plot([x, _BEGIN], [y, place], color=look.colour, linewidth=0.6, zorder=1.8, **free)
         mark: dict[str, Any] = {"color": look.colour, "markerfacecolor": look.face, "markersize": 5}
@@ -448,11 +424,10 @@ def _place_ends(axes: Axes, ends: Sequence[_End], page: Page) -> None:
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
     """Positions at least `gap` apart, near `wanted` and in its order, within [low, high] if they fit."""
     order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
-    placed = [0.0] * len(wanted)
-    free = low
+    placed, free = list(wanted), low
     for i in order:
-        placed[i] = free = max(wanted[i], free)
-        free += gap
+        placed[i] = max(wanted[i], free)
+        free = placed[i] + gap
     free = high
     for i in reversed(order):
         placed[i] = min(placed[i], free)
@@ -460,7 +435,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
     return placed
 
 
-def heat(cells: pd.DataFrame, page: Page, fair: tuple[float, float]) -> Figure:
+def heat(cells: pd.DataFrame, page: Page, fair: tuple[float, float], label: str = "") -> Figure:
     """A table of values by name and law, red and bold outside of `fair`.
 
     The narrow figure has a letter for each law, explained below, unless laws are as short, and few digits.
@@ -489,7 +464,9 @@ def heat(cells: pd.DataFrame, page: Page, fair: tuple[float, float]) -> Figure:
     axes.set_xticks([x + 0.5 for x in range(len(laws))], [textwrap.fill(head, 84 // (len(laws) + 2)) for head in heads])
     axes.set_yticks([y + 0.5 for y in range(len(cells))], names)
     axes.tick_params(axis="y", rotation=0)
-    axes.set(xlabel="", ylabel="")
+    axes.set(xlabel=label, ylabel="")
+    axes.xaxis.set_label_position("top")
+    axes.grid(False)
     figure.tight_layout(rect=(0, (below + 0.1) / inches if key else 0, 1, 1))
     if key:
         figure.text(0.02, 0.06 / inches, "\n".join(key), va="bottom", color=INK)
@@ -498,8 +475,6 @@ def heat(cells: pd.DataFrame, page: Page, fair: tuple[float, float]) -> Figure:
 
 def _power(value: float) -> str:
     """A value in as few letters as tell its size."""
-    if 1000 <= value < 1e5:
-        return f"{value / 1000:.2g}k"
-    return (
-        format_number(value, 2) if not value or 0.01 <= value < 1000 else f"10{raised(math.floor(math.log10(value)))}"
-    )
+    if value and not 0.01 <= value < 1e5:
+        return f"10{raised(math.floor(math.log10(value)))}"
+    return f"{value / 1000:.2g}k" if value >= 1000 else f"{value:.1g}" if value < 1 else format_number(value, 2)

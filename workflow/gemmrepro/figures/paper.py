@@ -143,8 +143,8 @@ def stated(inputs: Inputs, family: str) -> Drawing:
         off = pd.DataFrame([(_group(claim), over) for claim, over in outside], columns=["group", "over"])
         middle = off.groupby("group")["over"].median()
         sides = {"below print": middle.index[middle < 1], "above print": middle.index[middle >= 1]}
-        said = [f"{listed(list(groups))} lie {side}" for side, groups in sides.items() if len(groups)]
-        title = f"Where {inputs.gpu} differs, {listed(said)}" if said else f"What {article} states in numbers holds"
+        said = [f"{listed(list(groups))} {side}" for side, groups in sides.items() if len(groups)]
+        title = f"What differs on {inputs.gpu}: {listed(said)}" if said else f"What {article} states in numbers holds"
         alt = finding(
             f"Of {len(shown)} statements of {article} with one number {counts['reproduced']} hold, {counts['partly']} "
             f"hold in part, {counts['not reproduced']} do not and {counts['undecided']} are undecided.",
