@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -46,19 +47,21 @@ def titled(subject: str, says: Callable[[Any], str] | None, values: pd.DataFrame
 
 def draw(family: str, figure: Lines | Dots, results: Results) -> Drawing:
     """One figure of an experiment. A line with a stale point supports no finding."""
-    is_lines = isinstance(figure, Lines)
-    frame = _points(family, figure, results) if is_lines else _dots(family, figure, results)
-    by = ["panel", "series"] if is_lines else ["panel", "name"]
+    if isinstance(figure, Lines):
+        frame, about, by = _points(family, figure, results), figure.y_label, ["panel", "series"]
+        index, columns, values = ["panel", "x"], "series", "y"
+        table, paint = _lines_table(figure, frame), partial(_paint_lines, figure, frame)
+        over = f"Cells: over {figure.reference}'s; red: above it." if figure.reference else ""
+        told = (figure.caption, over, f"Kernels built by {results.toolkit}." if results.toolkit else "")
+    else:
+        frame, about, by = _dots(family, figure, results), figure.x_label, ["panel", "name"]
+        index, columns, values = ["name"], "panel", "x"
+        table, paint = _dots_table(figure, frame, results), partial(_paint_dots, figure, frame)
+        told = (figure.caption, "", "")
     current = frame[~frame.groupby(by)["stale"].transform("any").astype(bool)] if len(frame) else frame
-    about, cells = (figure.y_label, ("series", "y")) if is_lines else (figure.x_label, ("panel", "x"))
-    index = ["panel", "x"] if is_lines else ["name"]
-    wide = current.pivot_table(index=index, columns=cells[0], values=cells[1], aggfunc="first", sort=False)
+    wide = current.pivot_table(index=index, columns=columns, values=values, aggfunc="first", sort=False)
     stale = bool(frame["stale"].any())
-    built = f"Kernels built by {results.toolkit}." if is_lines and results.toolkit else ""
-    over = f"Cells: over {figure.reference}'s; red: above it." if is_lines and figure.reference else ""
-    caption = " ".join(filter(None, (figure.caption, over, built, origin(results)))) + stale_note(stale)
-    table = _lines_table(figure, frame) if is_lines else _dots_table(figure, frame, results)
-    paint = lambda page: _paint_lines(figure, frame, page) if is_lines else _paint_dots(figure, frame, page)  # noqa: E731
+    caption = " ".join(filter(None, (*told, origin(results)))) + stale_note(stale)
     title = titled(figure.title, figure.says, wide, len(wide) > 0)
     return Drawing(title, caption, _alt(about, wide), table, paint, list(frame["key"]), stale, results)
 
