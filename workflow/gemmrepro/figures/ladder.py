@@ -147,14 +147,19 @@ def _paint(inputs: Inputs, shown: pd.DataFrame, page: Page) -> Figure:
     measured = shown.assign(x=shown["ratio"], low=shown["low"].where(shown["kind"] == "here"))
     parts = (first.assign(kind="print", x=first["published"]), first.assign(kind="limit", x=first["limit"]), measured)
     frame = pd.concat([part.assign(panel="", name=part["label"]) for part in parts])
-    texts = first.assign(panel="", name=first["label"], print=first["published"].map(as_published, na_action="ignore"))
-    texts["error"] = first["error"].map("{:.1e}".format, na_action="ignore")
-    texts["here"] = first["ratio"].map(format_number, na_action="ignore") + first["stale"].map({True: " stale"}).fillna(
-        ""
-    )
+    texts = [
+        {
+            "panel": "",
+            "name": row.label,
+            "print": as_published(row.published) if pd.notna(row.published) else "",
+            "error": f"{row.error:.1e}" if pd.notna(row.error) else "",
+            "here": format_number(row.ratio) + " stale" * bool(row.stale) if pd.notna(row.ratio) else "",
+        }
+        for row in first.itertuples()
+    ]
     looks = pair(inputs.gpu) | {"tuned": Look("tuned here", TUNED, "^"), "limit": Look("", INK, "|", size=10)}
     panel = Panel("", "speed relative to the library", line=1.0, log=bool((shown["ratio"] > FAR).any()))
-    columns = texts[["panel", "name", "print", "error", "here"]].astype(object).fillna("")
+    columns = pd.DataFrame(texts, columns=["panel", "name", "print", "error", "here"])
     return dots(marks(frame[frame["x"].notna()].to_dict("records")), looks, {"": panel}, page, texts=columns)
 
 
