@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from gemmrepro.core.text import listed
-from gemmrepro.experiments import Mark, Numbers, Panel, Table, mark, quotient
+from gemmrepro.experiments import Mark, Numbers, Panel, Table, listed, mark, quotient
 
 SIZES = (1024, 2048, 4096, 8192, 16384, 32768)
 PROGRAM, CUBLAS = "cuTile matmul", "cuBLAS (PyTorch)"
