@@ -149,7 +149,7 @@ def _paint_issuing(shown: pd.DataFrame, page: Page) -> Figure:
     axes.set_yticks(
         range(len(names)), [f"{name}  {share:.0%}" for name, share in zip(names, shown["useful"], strict=True)]
     )
-    axes.set(xlim=(0, 1), ylim=(len(names) - 0.4, -0.6), xlabel="cycles of a scheduler; numbers: FFMA", ylabel="")
+    axes.set(xlim=(0, 1), ylim=(len(names) - 0.4, -0.6), xlabel="cycles; numbers: FFMA", ylabel="")
     axes.grid(axis="y", visible=False)
     percent(axes)
     return finished(figure, page, handles)

@@ -148,7 +148,7 @@ def dots(
     said = {key: _said(own, rows_of[key].rename(columns=short)) for key, own in shown.items()}
     both = [(name, text) for key in panels for name, text in zip(shown[key], said[key], strict=True)]
     one_line = all(len(name) + len(text) <= 38 for name, text in both)
-    lines = {key: sum(page.pick(1 + 0.5 * name.count("\n"), 1) for name in own) for key, own in shown.items()}
+    lines = {key: sum(page.pick(1 + 0.75 * name.count("\n"), 1) for name in own) for key, own in shown.items()}
     line = LINE * (1 if not page.narrow else 1.75 if one_line else 2.3)
     heights = [line * max(1, count) + 0.75 for count in lines.values()]
     size = (page.width, sum(heights) + 0.2)
