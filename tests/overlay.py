@@ -1,7 +1,7 @@
 """A throwaway copy of this machine's file system, in which a test may install packages and start daemons.
 
-An overlay over / in a mount namespace of its own: what is written outside /tmp is gone when it closes, and so are the
-processes that were started in it. It needs root.
+`tests/hosts/overlay` makes it, here in a process namespace of its own: what is written outside /tmp and the checkout is
+gone when it closes, and so are the processes that were started in it. It needs root.
 """
 
 from __future__ import annotations
@@ -9,34 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
-from support import ROOT
+from support import ROOT, call
 
-# pivot_root and not chroot: Apptainer refuses to run in a chroot. The arguments after the first are mounted as well.
-SET_UP = """
-set -euo pipefail
-base=$1; shift
-root=$base/root
-mount -t overlay overlay -o "lowerdir=/,upperdir=$base/up,workdir=$base/work" "$root"
-for folder in /sys /dev /tmp "$@"; do mkdir -p "$root$folder"; mount --rbind "$folder" "$root$folder"; done
-mount -t proc proc "$root/proc"
-names=$(cat /etc/resolv.conf)
-mount -t tmpfs -o mode=755 tmpfs "$root/run"
-mkdir "$root/run/lock" "$root/.old"
-rm -f "$root/etc/resolv.conf"
-printf '%s\\n' "$names" >"$root/etc/resolv.conf"
-cd "$root"
-pivot_root . .old
-cd /
-umount -l /.old
-echo ready
-sleep infinity &
-wait
-"""
-
+STAY = "mount -t proc proc /proc; echo ready; sleep infinity & wait"
 IN_FOLDER = 'cd "$1" && shift && exec "$@"'
 
 
@@ -49,30 +27,13 @@ class Overlay:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._holder: subprocess.Popen[str] | None = None
 
-    def __enter__(self) -> Overlay:
+    def __enter__(self) -> Self:
         if os.geteuid() != 0:
             raise Unavailable("an overlay over / needs root")
-        for name in ("up", "work", "root"):
-            (self.folder / name).mkdir(parents=True)
-        device = Path("/").stat().st_dev
-        elsewhere = {str(path) for path in (ROOT, Path(sys.prefix)) if path.stat().st_dev != device}
-        elsewhere = {path for path in elsewhere if not path.startswith("/tmp/")}
+        own = ("setpriv", "--pdeathsig=KILL", "unshare", "--pid", "--fork", "--kill-child")
         self._holder = subprocess.Popen(
-            [
-                *(
-                    "setpriv",
-                    "--pdeathsig=KILL",
-                    "unshare",
-                    "--mount",
-                    "--pid",
-                    "--fork",
-                    "--kill-child",
-                    "--propagation=private",
-                ),
-                *("bash", "-c", SET_UP, "overlay", str(self.folder), *sorted(elsewhere)),
-            ],
+            [*own, ROOT / "tests/hosts/overlay", self.folder, "bash", "-c", STAY],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -80,32 +41,15 @@ class Overlay:
         assert self._holder.stdout and self._holder.stderr
         if self._holder.stdout.readline() != "ready\n":
             raise Unavailable(f"no overlay over / here: {self._holder.stderr.read().strip()}")
+        children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children").read_text()
+        self._inside = children.split()[0]  # the first process inside, a child of unshare
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._holder
+    def __exit__(self, *_: object) -> None:
         self._holder.send_signal(signal.SIGKILL)
         self._holder.communicate()
 
-    @property
-    def _inside(self) -> int:
-        """The first process inside, a child of unshare."""
-        assert self._holder
-        children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children").read_text().split()
-        return int(children[0])
-
     def call(self, *command: str, cwd: Path | str = "/", **environment: str) -> subprocess.CompletedProcess[str]:
         """Run `command` inside; its stdout holds both streams."""
-        return subprocess.run(
-            [
-                *("nsenter", f"--target={self._inside}", "--mount", "--pid"),
-                *("sh", "-c", IN_FOLDER, "sh", str(cwd), *command),
-            ],
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        enter = ["nsenter", f"--target={self._inside}", "--mount", "--pid"]
+        return call([*enter, "sh", "-c", IN_FOLDER, "sh", str(cwd), *command], **environment)

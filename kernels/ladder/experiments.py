@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gemmrepro.experiments import Clocks, Column, Experiment, Lines
+from gemmrepro.experiments import Column, Experiment, Lines
 
 MIB = 1 << 20
 ADD, CPU = "ladder.vector_add", "numpy.add"
@@ -260,6 +260,34 @@ def _row(
     )
 
 
+TICK = 1000.0
+"""The coarsest step of the GPU's timer, in nanoseconds: %globaltimer advances every 32 ns to 1 µs (PTX ISA leaves it to
+the GPU)."""
+
+APART = 1.01
+"""How far the two medians, each of its own launch, may be apart (1.0004 on an H200)."""
+
+LOWEST = 0.1
+"""The lowest clock of an idle GPU as a share of its highest (210 of 1980 MHz on an H200)."""
+
+
+def _impossible_clocks(row: Mapping[str, str], highest: float) -> str:
+    """Why the clocks that a probe reads itself cannot be: a row's cycles and nanoseconds per load give the SM clock."""
+    cells = [row[name] for name in ("cycles", "ns", "hops")]
+    if not highest or "" in cells:
+        return ""
+    cycles, nanoseconds, hops = map(float, cells)
+    if cycles <= 0 or nanoseconds <= 0 or hops <= 0:
+        return "cycles, ns and hops must be positive"
+    clock = cycles / nanoseconds * 1e3
+    if LOWEST * highest <= clock <= APART * (1 + TICK / (nanoseconds * hops)) * highest:
+        return ""
+    return (
+        f"{cycles:g} cycles in {nanoseconds:g} ns are a clock of {clock:.4g} MHz, and this GPU's is at most "
+        f"{highest:g} MHz and hardly below {LOWEST * highest:g} MHz"
+    )
+
+
 def _measure_latency(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     level, size = point["level"], point["bytes"]
     if level.startswith("L2"):
@@ -353,7 +381,7 @@ LATENCY = Experiment(
     ),
     points=_latency_points,
     measure=_measure_latency,
-    clocks=Clocks("cycles", "ns", "hops"),
+    impossible=_impossible_clocks,
     figures=(
         Lines(
             name="latency",

@@ -43,7 +43,7 @@
     table.classList.add("cards");
   };
   const phone = matchMedia("(max-width: 30rem)");
-  const cards = () => phone.matches && all(".scroll table:not(.claims, .diff, .cards)").forEach(label);
+  const cards = () => phone.matches && all(".scroll table:not(.claims, .cards)").forEach(label);
   phone.addEventListener("change", cards);
   cards();
 

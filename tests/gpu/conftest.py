@@ -102,7 +102,8 @@ def compiled(toolkit: str, session: device.Session, tmp_path_factory: pytest.Tem
             target = f"-gencode=arch=compute_{number},code=sm_{number}"
             # The changed header stands before the one that it replaces.
             headers = ["-I", str(folder), "-I", str(ROOT / "kernels")]
-            headers += [word for package in nvcc.header_packages(kernel) for word in ("-isystem", str(package.include))]
+            includes = [str(include) for _, include in nvcc.header_packages(kernel).values()]
+            headers += [word for include in includes for word in ("-isystem", include)]
             flags = (*nvcc.COMMON_FLAGS, *kernel.code.flags, *nvcc.defines(kernel))
             command = ["nvcc", *flags, target, *headers, "-o"]
             source = kernel.source_path if header else changed

@@ -15,11 +15,10 @@ from gpu_tools import load, runs
 from test_gpu_streams import on_a_stream_of_its_own
 
 from gemmrepro import registry
-from gemmrepro.core.journal import Journal, fresh_seeds
+from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.gates import gemm_cases
 from gemmrepro.gates.operations import Gates
-from gemmrepro.gpu import baselines
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.measure import plan, prepare, results, rounds
 
@@ -214,18 +213,8 @@ def swept(session, loads: Loads, size: int, folder: Path, say: Callable[[str], N
     toolkits, family = sorted({toolkit for _, toolkit in loads}), next(iter(kernels.values())).family
     document = {"rounds": times, "interval": 0.01, "seconds_per_round": 0.02, "samples_per_round": [3, 60]}
     document |= {"caches": ["cold", "warm"], "toolkits": toolkits, "sizes": {family: [size]}}
-    settings = plan.Settings.of(document, family)
-    absent = lambda kernel, toolkit: None if (kernel.id, toolkit) in loads else "not loaded"  # noqa: E731
-    points, skipped = plan.plan_points(list(kernels.values()), [size], toolkits, settings.caches, absent)
-    versions = {p.baseline: baselines.baseline(p.baseline).version(session) for p in points if p.baseline}
-    machine = session.gpu.machine
-    keys = (lambda point: versions.get(point.kernel, "k" * 16), lambda point: None)
-    journal = Journal(folder / "journal", machine, say)
-    kept = prepare.Records(journal, machine, settings, versions, *keys)
-    session.trials.limit(0.05)
-    sweep = prepare.Sweep(
-        session, family, settings, folder, kernels, loads, tuple(points), tuple(skipped), versions, kept
-    )
+    settings, journal = plan.Settings.of(document, family), folder / "journal"
+    sweep = prepare.prepare(session, kernels, settings, folder, folder, journal, say, given=loads)
     for number in range(times):
         if not results.wrong(sweep):
             assert rounds.Rounds(sweep, say).run(number, None)
@@ -241,7 +230,7 @@ def test_the_honest_kernel_passes_on_the_same_path(session, planted, tmp_path) -
     assert gate(session, loaded) == ""
     sweep = swept(session, {(NAIVE.id, "cuda13"): loaded}, SIZE, tmp_path, print)
     assert results.wrong(sweep) == [] and timed(sweep) == {NAIVE.id}
-    assert all(sweep.records.check(point).confirmed for point in sweep.points if point.toolkit != LIBRARY)
+    assert all(sweep.check(point).confirmed for point in sweep.points if point.toolkit != LIBRARY)
 
 
 @pytest.mark.parametrize("name", CHEATS)

@@ -37,8 +37,8 @@ def permitted(session) -> None:
 
 def read(session, built, toolkit, name, shape=SHAPE):
     """Values and rows of a kernel's run by metric."""
-    load(registry.kernel(name), session, built, toolkit)
-    rows, reason = results.collect(session, [(name, toolkit, shape)], built)
+    loaded = load(registry.kernel(name), session, built, toolkit)
+    rows, reason = results.collect(session, [(loaded, shape)])
     assert reason == ""
     return {row["metric"]: row["value"] for row in rows}, rows
 

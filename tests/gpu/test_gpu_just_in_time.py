@@ -27,4 +27,4 @@ def test_both_ways_write_the_same_bits(family, session, built, monkeypatch):
     assert len(verdicts) == len(kernels) >= 10
     for kernel in kernels:
         expected = "passed" if kernel.run.program is None else "skipped"
-        assert verdicts[kernel.id].status == expected, verdicts[kernel.id]
+        assert verdicts[kernel.id]["status"] == expected, verdicts[kernel.id]

@@ -60,7 +60,7 @@ def write_config(folder: Path, **changes) -> None:
 def arguments(folder: Path, journal: str, out: str) -> list[object]:
     names = ["--family", "ladder", "--config", folder / "config.json", "--build", folder / "build"]
     places = ["--gates", folder / "gates", "--journal", folder / journal, "--out", folder / out]
-    return [*names, *places, "--no-profile"]
+    return [*names, *places]
 
 
 def rows(folder: Path) -> list[dict[str, str]]:

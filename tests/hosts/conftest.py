@@ -4,12 +4,15 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 HERE = Path(__file__).parent
+SKIPPED = 77
+
+InOverlay = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
@@ -26,3 +29,21 @@ def folder() -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def in_overlay() -> InOverlay:
+    """Runs a command in an overlay over this machine, whose changes go to a folder, with further variables.
+
+    Skips where the command says that it cannot be tried here, and fails where it fails.
+    """
+
+    def run(changes: Path, *command: Path | str, **environment: str) -> subprocess.CompletedProcess[str]:
+        words = [HERE / "overlay", changes, *command]
+        done = subprocess.run(words, env=os.environ | environment, capture_output=True, text=True)
+        if done.returncode == SKIPPED:
+            pytest.skip(f"this cannot be tried here: {done.stderr.strip().splitlines()[-1]}")
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+        return done
+
+    return run

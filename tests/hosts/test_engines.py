@@ -20,7 +20,6 @@ from gemmrepro.host.containers import container_environment, make_caches
 pytestmark = pytest.mark.containers
 
 HERE = Path(__file__).parent
-SKIPPED = 77
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Made:
     said: str
 
 
-def make(builder: str, folder: Path, checkout: Path = ROOT, **environment: str) -> Made:
+def make(in_overlay, builder: str, folder: Path, checkout: Path = ROOT, **environment: str) -> Made:
     """Build a checkout's `small.Dockerfile` with a builder that is installed in an overlay; skips where that fails."""
     own = folder / builder
     out = own / "out"
@@ -47,11 +46,7 @@ def make(builder: str, folder: Path, checkout: Path = ROOT, **environment: str) 
     sif, lock = out / "small.sif", out / "small.lock.json"
     recipe = checkout / "tests/hosts/small.Dockerfile"
     run = [sys.executable, "-m", "gemmrepro", "image", "--env", "small", "--recipe", recipe]
-    engine = [HERE / "engine", builder, own, *run, "--sif", sif, "--lock", lock]
-    done = subprocess.run([HERE / "overlay", own / "overlay", *engine], env=environ, capture_output=True, text=True)
-    if done.returncode == SKIPPED:
-        pytest.skip(f"{builder} cannot be tried here: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = in_overlay(own / "overlay", HERE / "engine", builder, own, *run, "--sif", sif, "--lock", lock, **environ)
     shutil.rmtree(own / "overlay", ignore_errors=True)
     query = ["unsquashfs", "-o", "32768", "-lln", sif]
     listing = subprocess.run(query, check=True, capture_output=True, text=True).stdout
@@ -78,9 +73,8 @@ def check(made: Made, folder: Path) -> None:
     assert str(folder) not in labels and socket.gethostname() not in labels.split()
 
 
-def test_docker_podman_and_buildah_make_the_same_image(folder: Path) -> None:
-    builders = ("buildah", "docker", "podman")
-    made = {builder: make(builder, folder) for builder in builders}
+def test_docker_podman_and_buildah_make_the_same_image(folder: Path, in_overlay) -> None:
+    made = {builder: make(in_overlay, builder, folder) for builder in ("buildah", "docker", "podman")}
     for builder, each in made.items():
         assert each.lock["builder"] == builder
         check(each, folder)
@@ -90,7 +84,7 @@ def test_docker_podman_and_buildah_make_the_same_image(folder: Path) -> None:
         assert set(other.files) ^ set(first.files) == set()
 
 
-def test_a_version_that_debian_no_longer_has_comes_in_todays(folder: Path) -> None:
+def test_a_version_that_debian_no_longer_has_comes_in_todays(folder: Path, in_overlay) -> None:
     checkout = folder / "gone" / "gemmrepro"
     copy_sources(checkout)
     lock = checkout / "nix/sources.json"
@@ -98,7 +92,7 @@ def test_a_version_that_debian_no_longer_has_comes_in_todays(folder: Path) -> No
     lock.write_text(
         re.sub(rf'"({"|".join(gone)})_[^_]+_', lambda found: f'"{found[1]}_{gone[found[1]]}_', lock.read_text())
     )
-    made = make("buildah", folder / "gone", checkout, GEMMREPRO_SNAPSHOT="newest")
+    made = make(in_overlay, "buildah", folder / "gone", checkout, GEMMREPRO_SNAPSHOT="newest")
     others = {each["name"] for each in made.lock["os"] if not each["locked"]}
     assert others == gone.keys()
     [line] = [line for line in made.said.splitlines() if line.startswith("gemmrepro: not in the version locked on ")]

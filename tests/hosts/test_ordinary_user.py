@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,18 +9,11 @@ from support import ROOT, copy_sources
 
 pytestmark = pytest.mark.containers
 
-HERE = Path(__file__).parent
-SKIPPED = 77
 
-
-def test_envs_run_installs_apptainer_without_root(folder: Path) -> None:
+def test_envs_run_installs_apptainer_without_root(folder: Path, in_overlay) -> None:
     checkout = folder / "gemmrepro"
     copy_sources(checkout)
-    session = [HERE / "overlay", folder / "overlay", HERE / "user_session", checkout]
-    done = subprocess.run(session, capture_output=True, text=True)
-    if done.returncode == SKIPPED:
-        pytest.skip(f"this cannot be tried here: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = in_overlay(folder / "overlay", Path(__file__).with_name("user_session"), checkout)
     assert done.stdout.startswith("apptainer version ")
     assert (checkout / ".envs/apptainer/bin/apptainer").stat().st_uid != ROOT.stat().st_uid
     locked = {line.split()[2] for line in (ROOT / "envs/requirements/apptainer.txt").open() if not line.startswith("#")}

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,11 +12,10 @@ from support import ROOT, copy_sources
 pytestmark = pytest.mark.containers
 
 HERE = Path(__file__).parent
-SKIPPED = 77
 AGAIN = ("results/verdicts.json", "results/figures/memory/histogram.svg")
 
 
-def test_docker_judges_and_draws_in_the_reports_image(folder: Path, default_run: str) -> None:
+def test_docker_judges_and_draws_in_the_reports_image(folder: Path, default_run: str, in_overlay) -> None:
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the image has Python 3.11, and cannot use this environment's Snakemake")
     own = folder / "report"
@@ -31,13 +28,7 @@ def test_docker_judges_and_draws_in_the_reports_image(folder: Path, default_run:
     session = [HERE / "engine", "docker", own, HERE / "run_image", ROOT / "resources/images/report.sif", checkout, *run]
     # The image has no Snakemake; envs/run would make an environment with it, from the network.
     mounted = [f"--volume {path}:{path}:ro" for path in {sys.prefix, sys.base_prefix} if path != "/usr"]
-    environment = os.environ | {"DOCKER_RUN_OPTIONS": " ".join([*mounted, "--env HOME=/tmp"])}
-    done = subprocess.run(
-        [HERE / "overlay", own / "overlay", *session], env=environment, capture_output=True, text=True
-    )
-    if done.returncode == SKIPPED:
-        pytest.skip(f"docker cannot be tried here: {done.stderr.strip().splitlines()[-1]}")
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    in_overlay(own / "overlay", *session, DOCKER_RUN_OPTIONS=" ".join([*mounted, "--env HOME=/tmp"]))
     for name in AGAIN:
         assert (checkout / name).read_bytes() == (ROOT / name).read_bytes(), name
     assert (own / "left").read_text() == ""

@@ -14,7 +14,7 @@ import os
 import sys
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
@@ -265,7 +265,7 @@ class CardWorld:
         sweep = self._prepared(kernels, Settings.of(self.settings["sweep"], family))
         self.points[family], self.skipped[family] = sweep.points, sweep.skipped
         for point in sweep.points:
-            sweep.records.keep_check(point, Check(True, "", 1.0, 1e-3, 100.0, confirmed=True))
+            sweep.keep_check(point, Check(True, "", 1.0, 1e-3, 100.0, confirmed=True))
             own, baseline = self._times(sweep, point)
             for number in range(sweep.settings.rounds):
                 jitter = [1 + 0.001 * (zlib.crc32(f"{point} {number} {i}".encode()) % 9) for i in range(5)]
@@ -273,8 +273,9 @@ class CardWorld:
                 beside = [round(baseline * factor, 4) for factor in jitter] if point.baseline else []
                 reading = {"clock_mhz": 0.9 * self.device.said["clock_mhz"], "temp_c": 50, "throttle": 0}
                 power = self.gpu.power_cap_w and 0.8 * self.gpu.power_cap_w
-                sweep.records.keep_round(point, number, Round(times, beside, [reading | {"power_w": power}], "graph"))
-        results.write(sweep, out, profile=False)
+                sweep.keep_round(point, number, Round(times, beside, [reading | {"power_w": power}], "graph"))
+        sweep.journal.put("baseline-kernels", {}, {})
+        results.write(sweep, out)
         _json(out / results.RUN, json.loads((out / results.RUN).read_text()) | {"synthetic": True})
         (out / results.COUNTERS).write_text(",".join(results.COUNTER_COLUMNS) + "\n")
 
@@ -300,12 +301,11 @@ class CardWorld:
         sweep = self._prepared(kernels, settings)
         made = passes.Passes(sweep, wanted, sets(sweep.points, wanted.toolkits), None, print)
         for point in sweep.points:
-            sweep.records.keep_check(point, Check(True, "", 1.0, 1e-3, 100.0, confirmed=True))
+            sweep.keep_check(point, Check(True, "", 1.0, 1e-3, 100.0, confirmed=True))
         for pair in made.wanted:
-            order = [*pair.members.order(False), *pair.members.order(True)]
-            visits = [passes.Visit(place, self._block(sweep, pair, place)).document for place in order]
-            sweep.records.journal.put(pair.name, {}, {"visits": visits})
-        sweep.records.journal.put("baseline-kernels", {}, {})
+            visits = [astuple(passes.Visit(place, self._block(sweep, pair, place))) for place in pair.order]
+            sweep.journal.put(pair.name, {}, {"visits": visits})
+        sweep.journal.put("baseline-kernels", {}, {})
         results.write_regimes(sweep, made, out)
         _json(out / results.RUN, json.loads((out / results.RUN).read_text()) | {"synthetic": True})
 
@@ -334,9 +334,8 @@ class CardWorld:
                 row for row in rows if row["toolkit"] == LIBRARY or row["toolkit"] in self.runs.get(row["kernel"], ())
             ]
             for row in kept:
-                if experiment.clocks and row[experiment.clocks.cycles]:
-                    own = float(row[experiment.clocks.cycles]) / self.device.said["clock_mhz"] * 1e3
-                    row[experiment.clocks.nanoseconds] = f"{own:.6g}"
+                if experiment.impossible and row["cycles"]:
+                    row["ns"] = f"{float(row['cycles']) / self.device.said['clock_mhz'] * 1e3:.6g}"
                 if row["toolkit"] != LIBRARY:
                     path = self.build / row["toolkit"] / f"{row['kernel']}.json"
                     row["build_key"] = json.loads(path.read_text())["build_key"]

@@ -10,7 +10,7 @@ from gemmrepro.registry import card
 @pytest.fixture(autouse=True)
 def nothing_compiled_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test compiles anew: a process keeps what cuTile's compiler returned."""
-    monkeypatch.setattr(cutile, "_COMPILED", cutile.Once())
+    monkeypatch.setattr(cutile, "_COMPILED", {})
 
 
 @pytest.fixture(autouse=True)

@@ -45,7 +45,6 @@ class SyntheticGpu:
         self._queue: list[Queued] = []
         self._left = 0.0
         self._shown = 0.0
-        self.ran: list[Load] = []
 
     def _advance(self, seconds: float) -> None:
         until = self.time + seconds
@@ -73,7 +72,6 @@ class SyntheticGpu:
             seconds -= spent
             if self._left <= 1e-12:
                 running.end = self.time - seconds
-                self.ran.append(running.load)
                 running = next((queued for queued in self._queue if queued.end is None), None)
 
     def _work(self, queued: Queued) -> float:

@@ -2,129 +2,114 @@
 
 import io
 import json
-import pickle
 import re
 import shutil
 import stat
-import subprocess
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from recordings import Recorded, drawn, pair, write
 from support import ROOT
 from synthetic import write_build
 
 from gemmrepro import __main__ as command
-from gemmrepro import operands, registry
 from gemmrepro.errors import UserError
-from gemmrepro.measure import derived
 from gemmrepro.measure.recording import check_manifest, digest
 from gemmrepro.measure.regimes import takes
-from gemmrepro.operations import shape_of
-from gemmrepro.recordings.bundles import INDEX, accept, check_signature, members, read_bundle, sign, write_bundle
+from gemmrepro.recordings.bundles import INDEX, accept, members, read_bundle, write_bundle
 from gemmrepro.recordings.sweeps import read_summary
 
 H200 = ROOT / "reports/recorded/h200"
-CARD = {"name": "NVIDIA H100 PCIe", "sm_count": 114, "clock_max_mhz": 1755, "power_cap_w": 350.0, "driver": "9"}
 
 
-class Ceiling(Recorded):
-    """A micro-kernel's point: no baseline, and a rate that follows from its launch."""
+def write_builds(folder: Path, *families: str) -> Path:
+    """Build records with the keys of what was measured in turn."""
+    for row in (row for family in families for row in read_summary(H200 / family)):
+        if row["toolkit"] != "library":
+            write_build(folder, row["kernel"], row["toolkit"], row["build_key"])
+    return folder
 
-    def row(self):
-        kernel, times = self._kernel, derived.time_cells(self.times)
-        shape = shape_of(kernel.compute.op, 1)
-        rates = derived.rate_cells(times["median_us"], *operands.work(kernel, shape))
-        naive = replace(pair()[0], times=self.times, baseline=self.times).row()
-        none = dict.fromkeys(("baseline", "baseline_median_us", "ratio", "ratio_ci_low", "ratio_ci_high"))
-        own = {"kernel": kernel.id, "family": "ceilings", "rung": kernel.rung, "m": shape.m, "n": shape.n, "k": shape.k}
-        key = registry.keys.run_key(kernel, self.build_key, shape)
-        return naive | own | none | times | rates | {"clock_mhz": 1755.0, "err_scaled_max": None, "run_key": key}
+
+@pytest.fixture(scope="module")
+def binaries(tmp_path_factory) -> Path:
+    return write_builds(tmp_path_factory.mktemp("build"), "ceilings", "crt", "ozaki")
 
 
 @pytest.fixture
 def card(tmp_path) -> Path:
-    """Recordings of another card by the project's own writer, and the builds that were measured."""
-    folder = tmp_path / "made" / "h100-pcie"
-    points = [replace(point, cells={"clock_mhz": 1700.0}) for point in pair()]
-    write(folder / "ladder", points, gpu=CARD)
-    floor = Ceiling("ceilings.ffma", 1, drawn(6000, 8), [[float("nan")] * 12] * 3)
-    write(folder / "ceilings", [floor], gpu=CARD)
-    for kernel in ("ladder.naive", "ceilings.ffma"):
-        write_build(tmp_path / "build", kernel, "cuda13", "aaaa")
-    return folder
+    """The recordings of two families."""
+    for family in ("ceilings", "ozaki"):
+        shutil.copytree(H200 / family, tmp_path / "made/h200" / family)
+    return tmp_path / "made/h200"
 
 
-def test_a_genuine_bundle_of_another_card_is_filed(card, tmp_path, capsys):
+@pytest.fixture
+def strangers(monkeypatch, tmp_path) -> None:
+    """The project holds no recordings of its own."""
+    monkeypatch.setattr("gemmrepro.recordings.bundles.RECORDINGS", tmp_path / "none")
+
+
+def test_a_genuine_bundle_is_filed_whole(card, binaries, tmp_path, capsys):
     write_bundle(card, tmp_path / "b.zip")
     again = tmp_path / "again.zip"
     write_bundle(card, again)
     assert again.read_bytes() == (tmp_path / "b.zip").read_bytes(), "the same recordings give the same bytes"
     out = tmp_path / "recorded"
-    asked = [str(tmp_path / "b.zip"), "--build", str(tmp_path / "build"), "--recordings", str(out)]
+    asked = [str(tmp_path / "b.zip"), "--build", str(binaries), "--recordings", str(out)]
     assert command.run(["accept", *asked]) == 0
-    assert "ceilings, ladder of NVIDIA H100 PCIe filed under" in capsys.readouterr().out
-    assert members(out / "h100-pcie") == members(card)
-    check_manifest(out / "h100-pcie" / "ladder")
-    assert [path.name for path in out.iterdir()] == ["h100-pcie"], "nothing else is left"
-    with pytest.raises(UserError, match=r"ceilings, ladder is recorded in .* already; give --replace"):
+    assert "ceilings, ozaki of NVIDIA H200 filed under" in capsys.readouterr().out
+    assert members(out / "h200") == members(card)
+    check_manifest(out / "h200" / "ozaki")
+    assert [path.name for path in out.iterdir()] == ["h200"], "nothing else is left"
+    with pytest.raises(UserError, match=r"ceilings, ozaki is recorded in .* already; give --replace"):
         command.run(["accept", *asked])
-    (out / "h100-pcie" / "memory").mkdir()
+    (out / "h200" / "memory").mkdir()
     assert command.run(["accept", *asked, "--replace"]) == 0
-    assert (out / "h100-pcie" / "memory").is_dir(), "families that are not in the bundle stay"
+    assert (out / "h200" / "memory").is_dir(), "families that are not in the bundle stay"
 
 
-def test_rows_of_other_builds_are_refused_unless_asked_for(card, tmp_path):
-    write_bundle(card, tmp_path / "b.zip")
-    shutil.rmtree(tmp_path / "build")
-    bundle = read_bundle(tmp_path / "b.zip")
-    with pytest.raises(UserError, match=r"1 of 1 rows of ceilings are of no binary in .*, the first ceilings\.ffma"):
-        accept(bundle, tmp_path / "recorded", tmp_path / "build")
-    assert not list((tmp_path / "recorded").iterdir())
-    assert accept(bundle, tmp_path / "recorded", tmp_path / "build", stale=True).is_dir()
-
-
-def test_the_projects_own_recordings_are_accepted_whatever_is_built(tmp_path):
+def test_rows_of_other_builds_are_refused_unless_asked_for_or_the_projects_own(tmp_path, request):
     """Among them takes of the regimes whose rows are of earlier builds."""
     write_bundle(ROOT / "reports/recorded/h100-80gb-hbm3", tmp_path / "b.zip", ["hopper"])
-    assert accept(read_bundle(tmp_path / "b.zip"), tmp_path / "recorded", tmp_path / "build").is_dir()
+    bundle, build = read_bundle(tmp_path / "b.zip"), tmp_path / "build"
+    assert accept(bundle, tmp_path / "own", build).is_dir()
+    request.getfixturevalue("strangers")
+    with pytest.raises(UserError, match=r"\d+ of \d+ rows of ceilings are of no binary in .*, the first ceilings\."):
+        accept(bundle, tmp_path / "recorded", build)
+    assert not list((tmp_path / "recorded").iterdir())
+    assert accept(bundle, tmp_path / "recorded", build, stale=True).is_dir()
 
 
-def test_foreign_rows_may_be_of_an_earlier_build_where_a_later_take_supersedes_them(tmp_path, monkeypatch):
-    monkeypatch.setattr("gemmrepro.recordings.bundles.RECORDINGS", tmp_path / "none")
-    for row in (*read_summary(H200 / "hopper"), *read_summary(H200 / "ceilings")):
-        if row["toolkit"] != "library":
-            write_build(tmp_path / "build", row["kernel"], row["toolkit"], row["build_key"])
+def test_foreign_rows_may_be_of_an_earlier_build_where_a_later_take_supersedes_them(tmp_path, strangers):
+    build = write_builds(tmp_path / "build", "hopper", "ceilings")
     for family in ("ceilings", "hopper"):
         shutil.copytree(H200 / family, tmp_path / "h200" / family)
     kept = takes(tmp_path / "h200", "hopper")[5::4]
     for take in set(takes(tmp_path / "h200", "hopper")) - set(kept):
         shutil.rmtree(take)
     write_bundle(tmp_path / "h200", tmp_path / "both.zip")
-    accept(read_bundle(tmp_path / "both.zip"), tmp_path / "recorded", tmp_path / "build")
+    accept(read_bundle(tmp_path / "both.zip"), tmp_path / "recorded", build)
     shutil.rmtree(kept[1])
     write_bundle(tmp_path / "h200", tmp_path / "earlier.zip")
-    with pytest.raises(UserError, match=r"10 of 30 rows of hopper are of no binary"):
-        accept(read_bundle(tmp_path / "earlier.zip"), tmp_path / "other", tmp_path / "build")
+    with pytest.raises(UserError, match=r"10 of \d+ rows of hopper are of no binary"):
+        accept(read_bundle(tmp_path / "earlier.zip"), tmp_path / "other", build)
 
 
-def test_synthetic_rows_are_filed_by_tests_alone_and_a_bundle_needs_ceilings(card, tmp_path, monkeypatch):
-    run = json.loads((card / "ladder/run.json").read_text())
-    (card / "ladder/run.json").write_text(json.dumps({**run, "synthetic": True}))
+def test_synthetic_rows_are_filed_by_tests_alone_and_a_bundle_needs_ceilings(card, binaries, tmp_path, monkeypatch):
+    run = json.loads((card / "ozaki/run.json").read_text())
+    (card / "ozaki/run.json").write_text(json.dumps({**run, "synthetic": True}))
     write_bundle(card, tmp_path / "b.zip")
     bundle = read_bundle(tmp_path / "b.zip")
-    with pytest.raises(UserError, match=r"nothing was filed: .*ladder/run\.json is synthetic"):
-        accept(bundle, tmp_path / "recorded", tmp_path / "build")
-    filed = accept(bundle, tmp_path / "recorded", tmp_path / "build", synthetic=True)
+    with pytest.raises(UserError, match=r"nothing was filed: .*ozaki/run\.json is synthetic"):
+        accept(bundle, tmp_path / "recorded", binaries)
+    filed = accept(bundle, tmp_path / "recorded", binaries, synthetic=True)
     before, rename = sorted(filed.rglob("*")), Path.rename
     with monkeypatch.context() as patched:  # the new folder cannot take the old one's place
         patched.setattr(Path, "rename", lambda path, to: rename(path, to / "none" if path.name == "new" else to))
         with pytest.raises(OSError, match="none"):
-            accept(bundle, tmp_path / "recorded", tmp_path / "build", replace=True, synthetic=True)
+            accept(bundle, tmp_path / "recorded", binaries, replace=True, synthetic=True)
     assert sorted(filed.rglob("*")) == before
     shutil.rmtree(card / "ceilings")
     with pytest.raises(UserError, match="has no recorded ceilings"):
@@ -134,37 +119,41 @@ def test_synthetic_rows_are_filed_by_tests_alone_and_a_bundle_needs_ceilings(car
 @pytest.fixture
 def finished(card, tmp_path) -> Path:
     """What a live run leaves: rows and an experiment of its own, an experiment from recordings, an empty family."""
-    results = tmp_path / "results"
-    for family in ("ladder", "ceilings"):
-        shutil.copytree(card / family, results / "measure" / family)
+    results, gpu = tmp_path / "results", {"name": "NVIDIA H200"}
+    shutil.copytree(card, results / "measure")
     (results / "measure/memory").mkdir()
     (results / "measure/memory/run.json").write_text('{"source": "none"}')
-    experiments = results / "experiments/ladder"
-    experiments.mkdir(parents=True)
-    for name, source in (("waves", "live"), ("peak", "recorded")):
-        (experiments / f"{name}.csv").write_text("a\n1\n")
-        (experiments / f"{name}.json").write_text(json.dumps({"source": source, "gpu": {"name": CARD["name"]}}))
-    verdict = {"kernel": "ladder.naive", "gpu": CARD["name"], "driver": "9", "toolkits": {}}
-    (results / "gates/numeric/ladder").mkdir(parents=True)
-    (results / "gates/numeric/ladder/ladder.naive.json").write_text(json.dumps(verdict))
+    (results / "experiments/ozaki").mkdir(parents=True)
+    for name, source in (("products", "live"), ("accuracy", "recorded")):
+        (results / f"experiments/ozaki/{name}.csv").write_text("a\n1\n")
+        (results / f"experiments/ozaki/{name}.json").write_text(json.dumps({"source": source, "gpu": gpu}))
+    verdict = {"kernel": "ozaki.x", "gpu": gpu["name"], "driver": "9", "toolkits": {}}
+    (results / "gates/numeric/ozaki").mkdir(parents=True)
+    (results / "gates/numeric/ozaki/ozaki.x.json").write_text(json.dumps(verdict))
     return results
 
 
 def test_a_live_run_is_bundled_without_what_it_took_from_recordings(finished, tmp_path, capsys):
     out = tmp_path / "mine.zip"
     assert command.run(["bundle", str(out), "--results", str(finished)]) == 0
-    assert "ceilings, ladder on h100-pcie" in capsys.readouterr().out
+    assert "ceilings, ozaki on h200" in capsys.readouterr().out
     bundle = read_bundle(out)
-    names = {name.removeprefix("ladder/") for name in bundle.files if name.startswith("ladder/")}
+    names = {name.removeprefix("ozaki/") for name in bundle.files if name.startswith("ozaki/")}
     rows = {"summary.csv", "samples.parquet", "run.json", "counters.csv"}
-    assert names == {*rows, "gates.json", "experiments/waves.csv", "experiments/waves.json"}
-    assert json.loads(bundle.files["ladder/gates.json"]).keys() == {"ladder.naive"}
+    assert names == {*rows, "gates.json", "experiments/products.csv", "experiments/products.json"}
+    assert json.loads(bundle.files["ozaki/gates.json"]).keys() == {"ozaki.x"}
 
 
-def test_a_run_that_lost_a_file_or_measured_nothing_is_not_bundled(finished, tmp_path):
+def test_a_run_that_lost_a_file_or_measured_nothing_or_on_two_gpus_is_not_bundled(finished, tmp_path):
     command_line = ["bundle", str(tmp_path / "mine.zip"), "--results", str(finished)]
-    (finished / "measure/ladder/samples.parquet").unlink()
-    with pytest.raises(UserError, match=r"ladder/samples\.parquet is missing; run the workflow again"):
+    other = finished / "experiments/ozaki/products.json"
+    told = other.read_text()
+    other.write_text(told.replace("H200", "B200"))
+    with pytest.raises(UserError, match="was measured on NVIDIA B200 and NVIDIA H200; a bundle is of one kind of GPU"):
+        command.run(command_line)
+    other.write_text(told)
+    (finished / "measure/ozaki/samples.parquet").unlink()
+    with pytest.raises(UserError, match=r"ozaki/samples\.parquet is missing; run the workflow again"):
         command.run(command_line)
     for run in finished.glob("measure/*/run.json"):
         run.write_text(run.read_text().replace('"source": "live"', '"source": "recorded"'))
@@ -174,43 +163,12 @@ def test_a_run_that_lost_a_file_or_measured_nothing_is_not_bundled(finished, tmp
     assert not (tmp_path / "mine.zip").exists()
 
 
-@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="OpenSSH is not installed")
-def test_a_signature_names_who_made_a_bundle(card, tmp_path):
-    write_bundle(card, tmp_path / "b.zip")
-    for name in ("key", "other"):
-        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / name], check=True)
-    signers = tmp_path / "signers"
-    signers.write_text(f"a@example.org {(tmp_path / 'key.pub').read_text()}")
-    with pytest.raises(UserError, match="has no signature"):
-        check_signature(tmp_path / "b.zip", signers, "a@example.org")
-    assert sign(tmp_path / "b.zip", tmp_path / "key") == tmp_path / "b.zip.sig"
-    signed = check_signature(tmp_path / "b.zip", signers, "a@example.org")
-    with pytest.raises(UserError, match="ssh-keygen -Y verify says"):
-        check_signature(tmp_path / "b.zip", signers, "b@example.org")
-    (tmp_path / "b.zip").write_bytes((tmp_path / "b.zip").read_bytes() + b" ")
-    assert read_bundle(tmp_path / "b.zip", signed).gpu == CARD["name"], "what was signed counts, not what came after"
-    with pytest.raises(UserError, match="ssh-keygen -Y verify says"):
-        check_signature(tmp_path / "b.zip", signers, "a@example.org")
-
-
 @pytest.fixture(scope="module")
-def binaries(tmp_path_factory) -> Path:
-    """Build records with the keys of what was measured."""
-    folder = tmp_path_factory.mktemp("build")
-    for family in ("ceilings", "crt", "ozaki"):
-        for row in read_summary(H200 / family):
-            if row["toolkit"] != "library":
-                write_build(folder, row["kernel"], row["toolkit"], row["build_key"])
-    return folder
-
-
-@pytest.fixture(scope="module")
-def genuine(tmp_path_factory, binaries) -> dict[str, bytes]:
-    """The members of a genuine bundle, which is accepted."""
-    folder = tmp_path_factory.mktemp("genuine")
-    write_bundle(H200, folder / "b.zip", ["ozaki"])
-    accept(read_bundle(folder / "b.zip"), folder / "recorded", binaries)
-    with zipfile.ZipFile(folder / "b.zip") as archive:
+def genuine(tmp_path_factory) -> dict[str, bytes]:
+    """The members of a genuine bundle."""
+    path = tmp_path_factory.mktemp("genuine") / "b.zip"
+    write_bundle(H200, path, ["ozaki"])
+    with zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
@@ -260,12 +218,6 @@ def _twice(members: Members) -> bytes:
     return buffer.getvalue()
 
 
-def _flipped(members: Members) -> bytes:
-    data = bytearray(packed(members))
-    data[len(data) // 2] ^= 0xFF
-    return bytes(data)
-
-
 def _encrypted(members: Members) -> bytes:
     """The flag of encryption set in every entry of the directory."""
     data = bytearray(packed(members))
@@ -292,23 +244,11 @@ def _edited_rows(data: bytes) -> bytes:
     return "\n".join([lines[0], ",".join(cells), *lines[2:]]).encode()
 
 
-def _pickled(data: bytes) -> bytes:
-    class Evil:
-        def __reduce__(self) -> tuple[object, ...]:
-            return (eval, ("__import__('pathlib').Path('/tmp/gemmrepro-was-here').write_text('ran')",))
-
-    return pickle.dumps(Evil())
-
-
 FAKES: dict[str, Fake] = {
     "no zip": lambda members: b"PK nothing",
-    "empty": lambda members: b"",
     "zip cut short": lambda members: packed(members)[:-200],
-    "one byte flipped": _flipped,
     "encrypted": _encrypted,
     "path that leaves the folder": added("../../evil.py"),
-    "path that leaves a family's folder": added("ceilings/../../evil.json"),
-    "absolute path": added("/tmp/evil.json"),
     "path with a backslash": added("..\\evil.json"),
     "path with a newline": added("ceilings/run.json\n"),
     "a program beside the rows": added("ceilings/family.py", b"print('ran')"),
@@ -323,7 +263,6 @@ FAKES: dict[str, Fake] = {
     ),
     "a member that is not listed": lambda members: packed({**members, "ceilings/experiments/more.csv": b"x"}),
     "no index": lambda members: packed({n: d for n, d in members.items() if n != INDEX}),
-    "index without hashes": lambda members: packed(listed(members, files={})),
     "hash of another file": lambda members: packed({**members, "ceilings/summary.csv": b"kernel\n"}),
     "index of another version": lambda members: packed(listed(members, version=2)),
     "GPU renamed in the index": lambda members: packed(listed(members, gpu="NVIDIA B200")),
@@ -334,9 +273,11 @@ FAKES: dict[str, Fake] = {
         listed({name: data for name, data in members.items() if not name.startswith("ceilings/")})
     ),
     "times halved in a row": replaced("summary.csv", _edited_rows),
-    "samples as a pickle": replaced("samples.parquet", _pickled),
     "samples cut short": replaced("samples.parquet", lambda data: data[:-40]),
     "JSON nested 100,000 deep": replaced("run.json", lambda data: b"[" * 100_000),
+    "a hidden character in sanitizers' answers": replaced(
+        "sanitizers.json", lambda data: data.replace(b'"clean"', b'"cle\xe2\x80\x8ban"', 1)
+    ),
     "JSON with NaN": replaced("run.json", lambda data: data.replace(b"700.0", b"NaN")),
     "JSON with a key twice": replaced("run.json", lambda d: d.replace(b"{", b'{"source": "live", ', 1)),
     "a number of a million digits": replaced("run.json", lambda d: d.replace(b"132", b"1" * 1_000_000)),
@@ -358,4 +299,3 @@ def test_a_fake_of_a_bundle_is_refused_and_leaves_nothing(fake, genuine, binarie
         accept(read_bundle(path), tmp_path / "recorded", binaries)
     assert "\n" not in str(refusal.value)
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]
-    assert not Path("/tmp/gemmrepro-was-here").exists(), "nothing in a bundle is run"

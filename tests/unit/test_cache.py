@@ -1,13 +1,10 @@
 """The cache of finished builds: what it holds, what it does with damage, and how it is bounded."""
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import ROOT
 
 from gemmrepro import registry
 from gemmrepro.build import cache
@@ -77,30 +74,6 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path):
     assert [kept.get(key) is not None for key in names] == [True, False, True]
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from gemmrepro.build.cache import Cache
-kept = Cache(Path(sys.argv[1]), 20000)
-for number in range(60):
-    key = f"{number % 7:016x}"
-    found = kept.get(key)
-    assert found is None or found == {"a": key.encode() * 500}, key
-    kept.put(key, {"a": key.encode() * 500})
-    kept.trim()
-"""
-
-
-def test_processes_share_a_folder(tmp_path):
-    command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
-    writers = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(3)]
-    for writer in writers:
-        _, errors = writer.communicate(timeout=120)
-        assert writer.returncode == 0, errors
-    assert not [path for path in tmp_path.rglob(".*")]
-
-
 @pytest.mark.parametrize(
     ("named", "expected"),
     [
@@ -117,7 +90,6 @@ def test_a_command_is_about_some_kernels_if_it_names_only_their_files(named, exp
 def test_the_jobs_of_a_run_take_over_what_it_is_about():
     handed = {command_line.ONLY: "ladder.smem"}
     assert command_line.only(["--target-jobs", "build_ladder_cuda12:"], handed, False) == {"ladder.smem"}
-    assert command_line.only(["results/gates/ladder.smem.json"], {command_line.ONLY: ""}, False) == set()
     assert command_line.only(["report"], handed, True) == set()
 
 
@@ -135,8 +107,6 @@ def test_a_folder_that_cannot_be_is_refused_by_its_key(folder):
 
 
 TOOLKIT = Toolkit("cuda13", "13.4.92", frozenset({"80", "86", "90", "100"}))
-
-
 NAIVE = registry.kernel("ladder.naive")
 
 

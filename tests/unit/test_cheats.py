@@ -15,7 +15,7 @@ import pytest
 from numpy_cupy import StandIn
 
 from gemmrepro import registry, timing
-from gemmrepro.core.journal import Journal, fresh_seeds
+from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.gates import gemm, gemm_cases
 from gemmrepro.gates.gate import GUARD, POISON_BITS
 from gemmrepro.gpu import baselines
@@ -278,6 +278,19 @@ def gate(kernel: Kernel, gpu: Gpu) -> str:
     return ""
 
 
+CARD = {"name": "GPU A", "driver": "1.0", "arch": "sm_90", "compute_capability": (9, 0), "sm_count": 132}
+CARD |= {"clock_max_mhz": 1980, "watched": False, "pci_bus": "0", "l2_bytes": 1 << 20}
+CARD |= {"machine": {"gpu": "GPU A", "driver": "1.0", "card": "c1"}}
+
+
+def session_on(**facts) -> SimpleNamespace:
+    """A session on a GPU with these facts; by default of an H200."""
+    return SimpleNamespace(
+        **{"gpu": SimpleNamespace(**CARD | facts), "trials": Trials(), "stream": SimpleNamespace(ptr=7)},
+        **{"other_processes": lambda: 0, "free_bytes": lambda: 1 << 34, "sync": lambda: None},
+    )
+
+
 def swept(
     kernel: Kernel, gpu: Gpu, folder, monkeypatch, record: registry.Kernel = NAIVE, bind=None
 ) -> tuple[prepare.Sweep, list[str]]:
@@ -286,29 +299,15 @@ def swept(
     said: list[str] = []
     document = {"rounds": 2, "interval": 0.01, "seconds_per_round": 0.1, "samples_per_round": [3, 9]}
     document |= {"caches": ["cold", "warm"], "toolkits": ["cuda13"], "sizes": {"ladder": [SIZE]}}
-    settings = plan.Settings.of(document, "ladder")
     honest = Kernel(gpu)
     library = baselines.Baseline(
         "cublas.sgemm", "cuBLAS", "gemm", lambda _, given: lambda: honest(given), lambda _: "1"
     )
     monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
-    points, skipped = plan.plan_points([record], [SIZE], ["cuda13"], settings.caches, lambda *_: None)
-    card = SimpleNamespace(watched=False, name="GPU A", driver="1.0", arch="sm_90", pci_bus="0", l2_bytes=1 << 20)
-    machine = {"gpu": card.name, "driver": card.driver}
-    journal = Journal(folder / "journal", machine, said.append)
-    keys = (lambda point: "k" * 16, lambda point: None if point.toolkit == "library" else "f" * 16)
-    sweep = prepare.Sweep(
-        session=SimpleNamespace(gpu=card, trials=Trials(), other_processes=lambda: 0),
-        family="ladder",
-        settings=settings,
-        build=folder,
-        kernels={record.id: record},
-        loaded={(NAIVE.id, "cuda13"): SimpleNamespace(arch="sm_90", bind=bind)},
-        points=tuple(points),
-        skipped=tuple(skipped),
-        versions={"cublas.sgemm": "1"},
-        records=prepare.Records(journal, machine, settings, {"cublas.sgemm": "1"}, *keys),
-    )
+    given = {(record.id, "cuda13"): SimpleNamespace(arch="sm_90", build_key="k" * 16, bind=bind)}
+    settings, journal = plan.Settings.of(document, "ladder"), folder / "journal"
+    places = (folder, folder, journal)
+    sweep = prepare.prepare(session_on(), {record.id: record}, settings, *places, said.append, given=given)
     assert rounds.Rounds(sweep, said.append).run(0, None)
     return sweep, said
 
@@ -319,7 +318,7 @@ def test_an_honest_kernel_passes_and_is_judged_again_once(gpu, tmp_path, monkeyp
     sweep, said = swept(kernel, gpu, tmp_path, monkeypatch)
     assert [measured.point.kernel for measured in results.gather(sweep)] == [*[NAIVE.id] * 2, *["cublas.sgemm"] * 2]
     assert results.wrong(sweep) == [] and not any("not reported" in line for line in said)
-    assert sweep.records.check(sweep.points[0]).confirmed
+    assert sweep.check(sweep.points[0]).confirmed
     before = kernel.launches
     assert rounds.Rounds(sweep, said.append).run(1, None)
     assert kernel.launches - before == 2 * (600 + 9), "the second round only times"
@@ -361,7 +360,7 @@ def test_short_launches_are_judged_in_a_graph_as_they_were_timed(name, gpu, tmp_
     wrong = [refused.reason for refused in results.wrong(sweep)]
     assert len(wrong) == bool(name) == sum("not reported" in line for line in said)
     assert all("on other inputs, after it was timed, in a graph: " in reason for reason in wrong)
-    assert sweep.records.check(sweep.points[0]).confirmed
+    assert sweep.check(sweep.points[0]).confirmed
 
 
 def test_a_kernel_that_no_graph_can_hold_is_judged_launch_by_launch(gpu, tmp_path, monkeypatch) -> None:
@@ -369,7 +368,7 @@ def test_a_kernel_that_no_graph_can_hold_is_judged_launch_by_launch(gpu, tmp_pat
     monkeypatch.setattr(registry.Kernel, "capturable", False)
     monkeypatch.setattr(Timer, "replay", None)
     sweep, _ = swept(launches_of("", gpu), gpu, tmp_path, monkeypatch)
-    assert results.wrong(sweep) == [] and sweep.records.check(sweep.points[0]).confirmed
+    assert results.wrong(sweep) == [] and sweep.check(sweep.points[0]).confirmed
 
 
 def test_a_cheat_that_begins_in_a_later_round_is_caught_there(gpu, tmp_path, monkeypatch) -> None:
@@ -468,7 +467,8 @@ def test_a_library_that_sums_in_fp16_is_judged_by_the_bound_of_such_a_kernel(mon
     sketch, judged = registry.kernel("hopper.sketch"), []
     sweep = SimpleNamespace(
         kernels={sketch.id: sketch},
-        records=SimpleNamespace(check=lambda point: None, keep_check=lambda *_: None),
+        check=lambda point: None,
+        keep_check=lambda *_: None,
         session=SimpleNamespace(trials=Trials()),
     )
     workspace = SimpleNamespace(check=lambda call, timer, kernel: judged.append(kernel) or prepare.Check(True))

@@ -9,7 +9,7 @@ import yaml
 
 from gemmrepro import __main__ as command
 from gemmrepro import registry
-from gemmrepro.check.family import check_family
+from gemmrepro.check import check_family
 from gemmrepro.core import paths
 
 
@@ -40,6 +40,5 @@ def test_a_planted_fault_is_named(fault: dict[str, str], tmp_path: Path, monkeyp
 
 def test_the_command_prints_a_line_for_each_family(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.run(["check", "pytorch", "ceilings"]) == 0
-    first, second = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"pytorch: \d+ kernels, \d+ claims, all as the contract says", first)
-    assert re.fullmatch(r"ceilings: \d+ kernels, 0 claims, all as the contract says", second)
+    said = capsys.readouterr().out
+    assert re.fullmatch(r"(?:(?:pytorch|ceilings): \d+ kernels, all as the contract says\n){2}", said)

@@ -192,7 +192,7 @@ def between_recorded_cards() -> dict[str, list[float]]:
             )
             for regime in REGIMES:
                 if spread := between_cards(read, regime):
-                    found[regime].append(spread.largest)
+                    found[regime].append(spread["largest"])
     return found
 
 

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 from synthetic_cupti import SyntheticCupti
 
+from gemmrepro import registry
 from gemmrepro.gpu import cupti, ranges
 from gemmrepro.gpu.cupti import Cupti, CuptiError
 from gemmrepro.gpu.loaded import Occupancy
@@ -15,8 +16,8 @@ from gemmrepro.recordings.sweeps import check_counters
 
 TIME, BYTES, RATE = "gpu__time_duration.sum", "dram__bytes.sum", "dram__bytes.sum.per_second"
 SHARE = "lts__t_sector_hit_rate.pct"
+SHAPE = Shape.cube(256)
 COUNTS = {TIME: ("nanosecond", 5e3), BYTES: ("byte", 7e6), RATE: ("byte/second", 1.4e12)}
-ONE, RUN = ("ladder.naive", "cuda13", Shape.cube(256)), ("crt.fused", "cuda13", Shape.cube(256))
 
 
 class Gpu:
@@ -42,12 +43,8 @@ class Timer:
 class Loaded:
     """In place of a loaded kernel; ladder's are one launch."""
 
-    def __init__(self, gpu, kernel, toolkit) -> None:
-        self._gpu, self.kernel, self.toolkit, self.build_key = gpu, kernel, toolkit, f"key of {kernel.id}"
-
-    @classmethod
-    def built(cls, session, kernel, build, toolkit):
-        return cls(session, kernel, toolkit)
+    def __init__(self, gpu, name) -> None:
+        self._gpu, self.kernel, self.toolkit, self.build_key = gpu, registry.kernel(name), "cuda13", f"key of {name}"
 
     def bind(self, operands):
         return lambda: self._gpu.done.append(self.kernel.id)
@@ -61,7 +58,6 @@ def gpu(monkeypatch) -> Gpu:
     made = Gpu(SyntheticCupti(COUNTS))
     monkeypatch.setattr(cupti, "load", lambda: Cupti(made.library))
     monkeypatch.setattr(ranges, "current", lambda: (0, 99))
-    monkeypatch.setattr(results, "Loaded", Loaded)
     monkeypatch.setattr(results, "Timer", Timer)
     monkeypatch.setattr(results, "random", lambda *_: ((), None))
     monkeypatch.setattr(results, "Operands", SimpleNamespace(of=lambda *_: None))
@@ -70,7 +66,7 @@ def gpu(monkeypatch) -> Gpu:
 
 
 def test_each_run_has_rows_by_metric_and_those_of_one_launch_its_own(gpu, tmp_path) -> None:
-    rows, reason = results.collect(gpu, [RUN, ONE], tmp_path)
+    rows, reason = results.collect(gpu, [(Loaded(gpu, "crt.fused"), SHAPE), (Loaded(gpu, "ladder.naive"), SHAPE)])
     assert reason == ""
     found = {(row["kernel"], row["metric"]): (row["value"], row["unit"]) for row in rows}
     counted = {TIME: (5000, "ns"), BYTES: (7000000, "byte"), RATE: (1400000000000, "byte/s")}
@@ -98,13 +94,13 @@ def test_launches_of_a_run_are_told_as_one() -> None:
     assert results.combined([split, {TIME: Reading(30.0, "ns")}])[SHARE] == Reading(90.0, "%")
 
 
-def test_without_cupti_or_permission_there_are_no_rows_and_the_way_out(gpu, monkeypatch, tmp_path) -> None:
-    assert results.collect(gpu, [], tmp_path) == ([], "") and gpu.done == []
+def test_without_cupti_or_permission_there_are_no_rows_and_the_way_out(gpu, monkeypatch) -> None:
+    assert results.collect(gpu, []) == ([], "") and gpu.done == []
     gpu.library.fails["cuptiProfilerGetCounterAvailability"] = 35
-    rows, reason = results.collect(gpu, [ONE], tmp_path)
+    rows, reason = results.collect(gpu, [(Loaded(gpu, "ladder.naive"), SHAPE)])
     assert rows == [] and "NVreg_RestrictProfilingToAdminUsers=0" in reason
     monkeypatch.setattr(cupti, "load", cupti_missing)
-    assert results.collect(gpu, [ONE], tmp_path) == ([], "CUPTI is not installed")
+    assert results.collect(gpu, [(Loaded(gpu, "ladder.naive"), SHAPE)]) == ([], "CUPTI is not installed")
 
 
 def cupti_missing() -> None:

@@ -118,10 +118,9 @@ def test_a_definition_that_moves_changes_no_hash(package: Path) -> None:
 
 
 def test_an_unknown_module_is_no_stage() -> None:
-    with pytest.raises(ValueError, match=r"no module gemmrepro\.nonesuch"):
-        dependencies.code_hash("gemmrepro.nonesuch")
-    with pytest.raises(ValueError, match=r"no module gemmrepro\.nonesuch"):
-        dependencies.modules_hash("gemmrepro.nonesuch")
+    for hashed in (dependencies.code_hash, dependencies.modules_hash):
+        with pytest.raises(ValueError, match=r"no module gemmrepro\.nonesuch"):
+            hashed("gemmrepro.nonesuch")
 
 
 BEFORE = '''

@@ -8,9 +8,9 @@ import pytest
 from gemmrepro.errors import UserError
 from gemmrepro.judge import carrying
 from gemmrepro.judge.ceilings import measured_ceiling, of_operation
-from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
-from gemmrepro.judge.metrics import METRICS, rows
-from gemmrepro.judge.metrics.base import carried_over, expected
+from gemmrepro.judge.evidence import Evidence, NotMeasured
+from gemmrepro.judge.metrics import rows
+from gemmrepro.judge.metrics.base import expected
 from gemmrepro.registry.chips import Rate
 
 GPU = {"clock_max_mhz": 1980, "sm_count": 132, "compute_capability": "9.0"}
@@ -167,39 +167,8 @@ def test_cells_that_a_metric_needs_must_be_there():
         rows.require(row, "tflops", "ratio", "gbps")
 
 
-@pytest.mark.parametrize(
-    ("number", "words"), [(24_576.0, "Calculated 24,576 (n), "), (0.12345, "Calculated 0.123 (n), ")]
-)
-def test_a_whole_number_that_was_calculated_is_shown_with_all_its_digits(number, words):
-    value = Value("n", number, number, number, "count", ())
-    readings = SimpleNamespace(judged=SimpleNamespace(value=value))
-    verdict = SimpleNamespace(reason="as stated")
-    text = METRICS["calculated"].explain(
-        SimpleNamespace(tolerance=None, metric="calculated", compute={}), readings, verdict, None
-    )
-    assert text == f"{words}as stated. No GPU was used."
-
-
-@pytest.mark.parametrize(
-    ("unit", "says"), [("TFLOP/s", "3.000 TFLOP/s is expected here"), ("ratio", "3.000 is expected here")]
-)
-def test_what_is_expected_is_said_with_its_unit(unit, says):
-    carried = SimpleNamespace(factor=lambda unit: 1.5, sentence=lambda claim, value: f"of {value:g}")
-    readings = SimpleNamespace(judged=SimpleNamespace(value=SimpleNamespace(unit=unit, value=3.0)), carried=carried)
-    text = carried_over(SimpleNamespace(value=2.0, unit=unit, id="f.x"), readings)
-    assert text.startswith("Of 3; so ") and says in text
-
-
 def test_a_duration_without_its_interval_supports_nothing():
     place = {"kernel": "k", "toolkit": "cuda13", "dtype": "fp16", "m": 64, "n": 64, "k": 64, "cache": "warm"}
     row = pd.Series({**place, "median_us": 2.0, "ci_low_us": 1.9, "ci_high_us": float("nan")})
     with pytest.raises(NotMeasured):
         rows.time(row, None, None, "ms", "k")
-
-
-def test_a_share_in_words():
-    rate, one = Rate("fp32", 40.0, "TFLOP/s", "sheet"), shared()
-    assert carrying._share(10_000.0, "GFLOP/s", rate, one).startswith("0.250 of the 40.00 TFLOP/s of fp32")
-    assert carrying._share(80.0, "GB/s", rate, one).startswith("2.00 GB/s for each TFLOP/s of 40.00 TFLOP/s of fp32")
-    worked = shared(transfer={"kind": "share", "of": "fp32", "work": "2 * n"}, published=({"n": 10_000.0, "d": None},))
-    assert carrying._share(1.0, "ns", rate, worked).startswith("0.500 of the 40.00 TFLOP/s")

@@ -293,15 +293,9 @@ def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
     ("spoil", "word"),
     [
         (lambda folder: (folder / "errors.json").unlink(), "errors.json is missing"),
-        (lambda folder: (folder / "errors.csv").unlink(), "errors.csv is missing"),
-        (lambda folder: (folder / "errors.json").write_text("{"), "corrupt"),
-        (lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,6_4"), "line 2 .*k is '6_4'"),
-        (
-            lambda folder: _replace(folder / "errors.csv", "normal,64", "nor\u200bmal,64"),
-            "law is .*not printable ASCII",
-        ),
+        (lambda folder: _replace(folder / "errors.csv", "normal,64", "normal,6_4"), "line 2 .*k: '6_4' is not"),
+        (lambda folder: _replace(folder / "errors.csv", "normal,64", "nor\u200bmal,64"), "law: .* does not match"),
         (lambda folder: _replace(folder / "errors.json", '"source"', '"synthetic": true, "source"'), "is synthetic"),
-        (lambda folder: _replace(folder / "errors.csv", "kernel,toolkit", "kernel,tool"), "does not begin with"),
         (lambda folder: _replace(folder / "errors.json", '"version": 1', '"version": "one"'), "version"),
     ],
 )
@@ -418,7 +412,6 @@ OVER = {"over": "sums.inside", "where": {"law": "normal", "k": 256}}
         ({"over": "sums.outside", "above": 1, "where": EVERY}, REPRODUCED, "at all 6 points, from 8.00 (normal, k 64)"),
         ({"over": "sums.outside", "above": 1, "where": EVERY}, REPRODUCED, "at 3 more neither errs"),
         ({"over": "sums.outside", "above": 8, "where": EVERY}, PARTLY, "4 of 6 points"),
-        ({"over": "sums.outside", "above": 20, "where": EVERY}, NOT, "2 of 6 points"),
         ({"over": "cublas.gemm", "above": 1, "where": EVERY}, REPRODUCED, "times that of cuBLAS, for"),
         ({"most": 5, "where": ONE}, REPRODUCED, "square of the error: 4.00 [3.60, 4.40] u for"),
         ({"most": 3, "where": ONE}, NOT, "square of the error: 4.00 [3.60, 4.40] u for"),

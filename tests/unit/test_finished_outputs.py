@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.host.runs import NOTES, check, note, record_path, records
-from gemmrepro.host.sif import HEADER
+from gemmrepro.host.runs import HEADER, NOTES, check, note, record_path, records
 
 TEXT = b'{"a": [1, 2, 3]}\n' * 50
 ROWS, SVG, NARROW, PAGES = "results/rows.csv", "results/a.svg", "results/a.narrow.svg", "reports/kernels"

@@ -15,7 +15,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates import stage, static
 from gemmrepro.gates.operations import gate_key
 from gemmrepro.gates.stage import gate, summary_line
-from gemmrepro.paper.gates import gate_view
+from gemmrepro.paper.kernel import gate_view
 
 RECORD = json.loads((Path(__file__).parent / "data" / "warptile.build.json").read_text())
 """A real build record of ladder.warptile (CUDA 13, sm_86 and sm_90)."""

@@ -7,8 +7,9 @@ import pytest
 
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import slots
+from gemmrepro.gpu.slots import HostGpu
 from gemmrepro.host import places
-from gemmrepro.host.places import VARIABLE, HostGpu, find_gpus
+from gemmrepro.host.places import VARIABLE, find_gpus
 
 GPU = HostGpu("NVIDIA H200", 90, "GPU-1")
 

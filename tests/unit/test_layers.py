@@ -4,6 +4,7 @@ import ast
 from graphlib import TopologicalSorter
 
 from gemmrepro.core import dependencies, trees
+from gemmrepro.core.paths import ARTICLES_DIR, KERNELS_DIR
 
 LAYERS = (
     *("errors", "stats", "core", "operations", "registry", "operands", "build", "gpu", "timing", "ozaki", "gates"),
@@ -54,3 +55,16 @@ def test_no_stage_imports_another_stage() -> None:
     assert len(stages) > 10
     crossing = {(stage, other) for stage in stages for other in imports(stage) & stages}
     assert not crossing
+
+
+_NAMES = "errors stats timing operands operations registry experiments ozaki core.dtypes gpu.baselines gpu.l2_window"
+FACE = tuple(f"gemmrepro.{name}" for name in f"{_NAMES} gates.bounds build.key build.toolkit".split())
+
+
+def test_families_import_the_public_face_of_the_library_alone() -> None:
+    files = [path for name in ("family", "experiments") for path in KERNELS_DIR.glob(f"*/{name}.py")]
+    files += ARTICLES_DIR.glob("*/figures.py")
+    nodes = [(path, node) for path in files for node in ast.walk(trees.parse(path)) if isinstance(node, ast.ImportFrom)]
+    imported = {(path, f"{node.module}.{alias.name}") for path, node in nodes for alias in node.names}
+    private = {(path, name) for path, name in imported if name.startswith("gemmrepro.") and not name.startswith(FACE)}
+    assert len(imported) > 50 and not private

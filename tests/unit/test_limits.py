@@ -1,6 +1,7 @@
 """A limit is printed where it holds of the data, and only there."""
 
 import re
+from html import unescape
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.measure.rows import Measurements
-from gemmrepro.paper import limits
+from gemmrepro.paper import page
 from gemmrepro.paper.claims import VerdictsView
-from gemmrepro.paper.gpus import highest
+from gemmrepro.paper.gpus import highest, runnable
+from gemmrepro.paper.limits import facts
 from gemmrepro.paper.text import row_view
 
 RUN = {
@@ -26,7 +28,7 @@ def rows(**cells) -> pd.DataFrame:
     return pd.DataFrame([row | {"samples": 50.0} | cells])
 
 
-def data(names: dict[str, dict], run: dict | None = None, source: str = "live") -> limits.Data:
+def data(names: dict[str, dict], run: dict | None = None, source: str = "live") -> SimpleNamespace:
     """Families by name, each with what is not usual of its rows and its view."""
     families, measured = [], {}
     for name, own in names.items():
@@ -44,6 +46,7 @@ def data(names: dict[str, dict], run: dict | None = None, source: str = "live") 
         kernel = SimpleNamespace(
             id=f"{name}.one",
             name="L1",
+            declared=SimpleNamespace(family=name, platform=SimpleNamespace(tuned_sms=0)),
             evidence=own.pop("evidence", "asked for"),
             code=SimpleNamespace(uncompiled=own.pop("uncompiled", ())),
             gate=SimpleNamespace(toolkits=gates, numeric_passed=True),
@@ -55,13 +58,21 @@ def data(names: dict[str, dict], run: dict | None = None, source: str = "live") 
         measured[name] = Measurements(name, rows(**own), pd.DataFrame(), (run or RUN) | {"skipped": skipped})
     verdicts = VerdictsView((), "A GPU", source, {})
     inputs = SimpleNamespace(verdicts=verdicts, measured=measured, regimes={}, locks=["a lock"], config={})
-    return limits.Data(inputs, families)
+    return SimpleNamespace(inputs=inputs, families=families)
 
 
-def said(of: limits.Data) -> dict[str, list[str]]:
+def said(of: SimpleNamespace) -> dict[str, list[str]]:
+    """The sentences that are printed, by the limits that they are about."""
+    for family in of.families:
+        measured = of.inputs.measured[family.name]
+        family.run, family.gpu = measured.run, measured.gpu
+    environment = page._environment()
+    environment.globals |= {"families": of.families, "verdicts": of.inputs.verdicts, "locks": of.inputs.locks}
+    environment.globals["runnable"] = runnable([each.name for each in of.families], of.inputs.measured.values())
+    text = environment.get_template("sections/limits.j2").render(**facts(of.inputs, of.families))
     found: dict[str, list[str]] = {}
-    for name, sentence in limits.holding(of):
-        found.setdefault(name, []).append(sentence)
+    for name, sentence in re.findall(r'<li data-limit="(.*?)">(.*)</li>', text):
+        found.setdefault(unescape(name), []).append(unescape(sentence))
     return found
 
 

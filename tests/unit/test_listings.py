@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gemmrepro.build import listings, sass
-from gemmrepro.build.listings import Listings, Section, Together, merge, read_cubin
+from gemmrepro.build.listings import Listings, Section, merge, read_cubin
 
 COMPAT = Section(".nv.compat", 0x70000086, 0, 0, 4, b"compat")
 SM_90, SM_80 = (((b"\x7fELF\x02\x01" + bytes(10), 2, 190, 1, flags), (COMPAT,)) for flags in (0x5A055A, 0x500550))
@@ -65,8 +65,7 @@ def binaries(folder: Path, *more: bytes) -> list[Path]:
 
 def test_one_listing_serves_all_binaries_of_an_architecture(listed, tmp_path):
     paths = binaries(tmp_path)
-    together = Together(paths)
-    found = [Listings(path, together).functions("0") for path in paths]
+    found = [Listings(path, functions).functions("0") for functions in [listings.disassembled(paths)] for path in paths]
     assert [list(by_arch) for by_arch in found] == [["sm_90a"], ["sm_90a"], ["sm_80"]]
     opcodes = [[at.opcode for each in by_arch.values() for at in each.instructions] for by_arch in found]
     assert opcodes == [["MOV", "EXIT"], ["FADD", "EXIT"], ["FMUL", "EXIT"]]
@@ -102,7 +101,7 @@ def test_functions_are_found_with_their_architecture_without_padding_and_shown_w
     ]
     for each in found:
         assert each.instructions[-1].target != each.instructions[-1].address and each.instructions[-1].opcode != "NOP"
-    text = code_of("sm_90").text()
+    text = sass.format_instructions(code_of("sm_90").instructions)
     assert "00060    @P0 EXIT\n" in text and "LDG.E" in text and "/*" not in text
     assert text.count("\n") == len(code_of("sm_90").instructions)
     assert sass.parse("") == ()

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from argparse import Namespace
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +13,6 @@ from support import ROOT
 from gemmrepro.core import schemas
 from gemmrepro.core.files import csv_text
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
-from gemmrepro.measure.plan import Settings
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, read_rows, with_status
 from gemmrepro.recordings import record
 from gemmrepro.recordings.sweeps import read_summary
@@ -88,29 +88,20 @@ def test_what_was_never_merged_is_noted_with_its_own_circumstances(folders) -> N
     assert merged["timing_modes"] == {"single": [], "graphs": [f"{KEPT} x"]}
 
 
-def test_kernels_without_current_rows_are_missing(folders) -> None:
+def test_kernels_without_current_rows_are_missing(folders, tmp_path: Path) -> None:
     recorded, _ = folders
+    shutil.copytree(recorded, tmp_path / "gpu/hopper")
     sweep = yaml.safe_load((ROOT / "config/config.yaml").read_text())["sweep"]
     sweep |= {"toolkits": ["cuda13"], "toolkit_of": {}, "caches": ["warm"], "sizes_of": {}}
 
-    def missing(sizes: list[int], recorded: Path, build: Path, **few: object) -> list[str]:
-        document = {**sweep, "sizes": {"hopper": sizes}, "kernels_at": few}
-        return record.missing("hopper", Settings.of(document, "hopper"), recorded, build)
+    def missing(sizes: list[int], slug: str = "gpu", **few: object) -> list[str]:
+        config = {"sweep": {**sweep, "sizes": {"hopper": sizes}, "kernels_at": few}}
+        options = {"out": tmp_path, "work": tmp_path, "build": recorded, "missing": True, "no_sweep": False}
+        asked = Namespace(**options, experiments=[], regimes=False)
+        return record.Family("hopper", asked, config, {"slug": slug}).timed
 
-    absent = missing([1024, 4096], recorded, recorded)
+    absent = missing([1024, 4096])
     assert STALE in absent and KEPT not in absent
-    assert KEPT in missing([1536], recorded, recorded)
-    assert missing([1536], recorded, recorded, hopper={"sizes": [1536], "kernels": [STALE]}) == [STALE]
-    assert set(absent) < set(missing([1024, 4096], recorded / "none", recorded))
-
-
-def test_a_recording_covers_the_toolkits_and_cache_states_of_its_rows(folders, tmp_path: Path) -> None:
-    recorded, _ = folders
-    assert record.covered(recorded) == {"toolkits": ["cuda12", "cuda13"], "caches": ["cold", "warm"]}
-    assert record.covered(RECORDED.parent / "sgemm") == {"toolkits": ["cuda13"], "caches": ["warm"]}
-    assert record.covered(recorded / "none") == {}
-    libraries = tmp_path / "libraries"
-    libraries.mkdir()
-    lines = (recorded / "summary.csv").read_text().splitlines(keepends=True)
-    (libraries / "summary.csv").write_text("".join([lines[0], *(line for line in lines[1:] if ",library," in line)]))
-    assert record.covered(libraries) == {}
+    assert KEPT in missing([1536])
+    assert missing([1536], hopper={"sizes": [1536], "kernels": [STALE]}) == [STALE]
+    assert set(absent) < set(missing([1024, 4096], "none"))

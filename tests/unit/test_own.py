@@ -25,7 +25,6 @@ from gemmrepro.figures import paper
 from gemmrepro.figures.stage import svg_of
 from gemmrepro.gpu import own as files
 from gemmrepro.gpu.baselines import BASELINES, Baseline
-from gemmrepro.gpu.cublas import Trials
 from gemmrepro.measure import own as stage
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
@@ -187,17 +186,7 @@ def found(gpu, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(stage, "judge", lambda *_: {"status": "passed", "reason": "", "cases": []})
     # A launch elsewhere leaves its work in the simulated GPU's list.
     monkeypatch.setattr(stage, "elsewhere", lambda session, call, output, us: bool(call() or gpu.elsewhere))
-    limits = {
-        "watched": False,
-        "sm_count": 132,
-        "compute_capability": (9, 0),
-        "clock_max_mhz": 1980,
-        "l2_bytes": 1 << 20,
-    }
-    machine = {"gpu": "GPU A", "driver": "1", "card": "c"}
-    card = SimpleNamespace(**limits, arch="sm_90", pci_bus="0", machine=machine, describe=lambda: {"name": "GPU A"})
-    session = SimpleNamespace(gpu=card, trials=Trials(), other_processes=lambda: 0, free_bytes=lambda: 1 << 34)
-    session.stream = SimpleNamespace(ptr=7)
+    session = simulated.session_on(describe=lambda: {"name": "GPU A"})
     monkeypatch.setattr("gemmrepro.gpu.baselines.BASELINES", {**BASELINES, "cublas.sgemm": library})
     file(tmp_path, name="theirs.py")
     options = SimpleNamespace(patience=100.0, journal=tmp_path / "journal")

@@ -10,7 +10,7 @@ from synthetic import CODE, write_build
 
 from gemmrepro import registry
 from gemmrepro.build import stage
-from gemmrepro.build.compile import Compiled, Units
+from gemmrepro.build.compile import Units
 from gemmrepro.build.record import read_build
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core.architectures import COMPILED
@@ -65,9 +65,9 @@ def test_what_does_not_compile_for_an_architecture_that_no_record_speaks_of_is_l
         write_build(build, units.kernel.id, "cuda13", "aaaa", {f"sm_{arch}": CODE for arch in units.archs})
         record = read_build(units.kernel, build, "cuda13")
         refused = {f"sm_{arch}": message for arch, message in units.refused.items()}
-        return Compiled(b"", "", replace(record, refused=refused))
+        return {".json": replace(record, refused=refused).written()}
 
-    for name, stand_in in (("compile_units", compile_units), ("inspect", inspect), ("together", lambda units: None)):
+    for name, stand_in in (("compile_units", compile_units), ("inspect", inspect), ("disassembled", lambda paths: {})):
         monkeypatch.setattr(stage, name, stand_in)
     toolkit = Toolkit("cuda13", "13.0.88", ())
     stage.build_all({NAIVE.id: ["103"]}, toolkit, 1, None, tmp_path / "cuda13")

@@ -112,13 +112,13 @@ def test_experiments_are_filed_without_times_and_guests_are_judged_with_the_fami
 
 def test_settings_of_a_file_lie_over_those_of_a_recording(record, tmp_path):
     """Rounds of the file, toolkits of the command line; kernels at 16384 and counters as in config/record.yaml."""
-    (tmp_path / "mine.yaml").write_text("sweep: {rounds: 7, sizes: {ozaki: [4096]}}")
+    (tmp_path / "mine.yaml").write_text("sweep: {rounds: 7, sizes: {ozaki: [4096]}, kernels_at: {ladder: null}}")
     arguments = ("--families", "ozaki", "--experiments", "none", "--jobs", "1", "--toolkits", "cuda13")
-    assert record(*arguments, "--config", str(tmp_path / "mine.yaml"), "--sizes", "crt=512") == 0
+    assert record(*arguments, "--config", str(tmp_path / "mine.yaml")) == 0
     sweep = json.loads((record.work / "config.ozaki.json").read_text())["sweep"]
     assert sweep["rounds"] == 7 and sweep["sizes"]["ozaki"] == [4096] and sweep["sizes"]["ladder"][-1] == 16384
     assert sweep["toolkits"] == ["cuda13"] and not sweep["toolkit_of"] and sweep["cache_of"]["hopper"] is None
-    assert "ladder.cut" in sweep["kernels_at"]["ladder"]["kernels"] and sweep["kernels_at"]["crt"] is None
+    assert "ozaki.fused_bf16_d9" in sweep["kernels_at"]["ozaki"]["kernels"] and sweep["kernels_at"]["ladder"] is None
     counters = sweep["counters"]
     assert counters["crt"] == counters["cutile"] == counters["ladder"] == [4096] and counters["memory"] == []
 
@@ -151,42 +151,34 @@ def test_synthetic_rows_are_not_filed(record):
 
 def test_an_unfinished_sweep_files_nothing_and_goes_on_from_its_verdicts(record):
     record.stages.ends = {"sweep": 75}
-    assert record("--families", "crt", "--toolkits", "cuda13", "--budget", "5") == 75
+    with pytest.raises(SystemExit) as ended:
+        record("--families", "crt", "--toolkits", "cuda13", "--budget", "5")
+    assert ended.value.code == 75
     assert not record.out.exists()
     record.stages.ends = {}
     assert record("--families", "crt", "--toolkits", "cuda13") == 0
     assert record.stages.named() == ["sweep", "experiments"]
 
 
-def test_what_is_missing_is_missing_of_what_the_recording_covers(record, capsys):
+def test_only_what_is_missing_is_timed_and_the_other_rows_stay(record, capsys, tmp_path):
     shutil.copytree(ROOT / "reports/recorded/h200/crt", record.out / "crt")
     merged = []
     record.patch.setattr(script, "merge", lambda *folders: merged.append(folders[:2]) or 12)
-    asked = ("--families", "crt", "--missing", "--experiments", "none")
-    for stated, toolkits, caches in (
-        ((), ["cuda13"], ["warm"]),
-        (("--caches", "cold,warm"), ["cuda13"], ["cold", "warm"]),
-        (("--toolkits", "cuda12,cuda13"), ["cuda12", "cuda13"], ["warm"]),
-    ):
-        assert record(*asked, *stated) == 0
-        (given,) = [given for module, _, given in record.stages.calls if module == "sweep"]
-        sweep = json.loads(Path(given["--config"]).read_text())["sweep"]
-        assert (sweep["toolkits"], sweep["caches"]) == (toolkits, caches)
-        told = capsys.readouterr().err
-        assert f"without current rows ({' and '.join(toolkits)}, {' and '.join(caches)} caches)" in told
-        assert "crt: 12 recorded rows of points that were not measured now stay" in told
-    assert merged == [(record.work / "measure/crt", record.out / "crt")] * 3, "the other rows stay"
-    assert record("--families", "ozaki", "--missing", "--experiments", "none") == 0
-    sweep = json.loads((record.work / "config.ozaki.json").read_text())["sweep"]
-    assert sweep["toolkits"] == ["cuda12", "cuda13"], "nothing is recorded, all is missing"
+    # No binary is one of those that were recorded.
+    assert record("--families", "crt", "--missing", "--experiments", "none", "--toolkits", "cuda13") == 0
+    (arguments,) = [words for module, words, _ in record.stages.calls if module == "sweep"]
+    assert "crt.fused" in arguments[arguments.index("--kernels") + 1].split(",")
+    told = capsys.readouterr().err
+    assert "without current rows (cuda13, warm caches)" in told
+    assert "crt: 12 recorded rows of points that were not measured now stay" in told
+    assert merged == [(record.work / "measure/crt", record.out / "crt")]
 
 
-def test_bad_arguments_are_refused_before_anything_runs(record):
+def test_bad_arguments_are_refused_before_anything_runs(record, tmp_path):
+    (tmp_path / "mine.yaml").write_text("experiments: {crt: {accuracy: {rows: 3}}}")
     for arguments, message in (
-        (("--families", "crt", "--caches", "hot"), "--caches has 'hot'"),
         (("--families", "crt", "--experiments", "speed"), "no chosen family has the experiment speed"),
-        (("--families", "crt", "--sizes", "crt:4096"), "is not of the form family=size"),
-        (("--families", "crt", "--setting", "crt.accuracy.rows=3"), "has no setting 'rows'"),
+        (("--families", "crt", "--config", str(tmp_path / "mine.yaml")), "has no setting 'rows'"),
     ):
         with pytest.raises(UserError, match=message):
             record(*arguments)

@@ -17,13 +17,12 @@ from gemmrepro.measure import passes, results
 from gemmrepro.measure import plan as points
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.columns import REGIME_POINT
-from gemmrepro.measure.prepare import Check, Records
+from gemmrepro.measure.prepare import Check, Sweep
 from gemmrepro.measure.recording import write_manifest
 from gemmrepro.measure.regimes import BURST, REGIMES, SUSTAINED
 from gemmrepro.recordings import bring
 from gemmrepro.recordings import regimes as checks
 from gemmrepro.recordings.regimes import between_cards, by_card, repeated
-from gemmrepro.registry.keys import run_key
 
 KERNELS = ("ladder.naive", "ladder.smem")
 TAKE = f"recorded/gpu/ladder/{regime_files.FOLDER}/1"
@@ -39,13 +38,13 @@ class Rounds:
         self._sweep = sweep
 
     def ensure_checked(self, point, workspace, timer):
-        check = self._sweep.records.check(point)
+        check = self._sweep.check(point)
         if check is None:
             check = Check(point.kernel not in self._sweep.wrong, "wrong", 1.0, 1.0, TIMES[point.kernel])
-            self._sweep.records.keep_check(point, check)
+            self._sweep.keep_check(point, check)
         return check
 
-    def workspace(self, problem, shape, subjects):
+    def workspace(self, subjects):
         return SimpleNamespace(forget_reference=lambda: None)
 
     def if_it_fits(self, subjects, work):
@@ -57,7 +56,7 @@ class Rounds:
     def confirm(self, medians, workspace, timer):
         for point in medians:
             if point.kernel in self._sweep.cheats:
-                self._sweep.records.keep_check(point, Check(False, "it keeps results", estimate_us=100.0))
+                self._sweep.keep_check(point, Check(False, "it keeps results", estimate_us=100.0))
 
 
 def sweep_of(folder, kernels=KERNELS, wrong=(), cheats=(), machine=("Synthetic GPU", "1")):
@@ -65,19 +64,19 @@ def sweep_of(folder, kernels=KERNELS, wrong=(), cheats=(), machine=("Synthetic G
     chosen = {name: registry.kernel(name) for name in kernels}
     planned, skipped = points.plan_points(list(chosen.values()), [256, 512], ["cuda13"], ["warm"], lambda *_: None)
     machine = dict(zip(("gpu", "driver"), machine, strict=True))
-    gpu = SimpleNamespace(arch="sm_90", describe=lambda: GPU)
-    binaries = {(name, "cuda13"): SimpleNamespace(arch="sm_90", build_key="aaaa") for name in kernels}
-    made = {"kernels": chosen, "loaded": binaries, "points": planned, "skipped": skipped, "build": folder / "build"}
-    made |= {"versions": {"cublas.sgemm": "cuBLAS 13.1.0"}, "wrong": wrong, "cheats": cheats}
-    sweep = SimpleNamespace(session=SimpleNamespace(gpu=gpu), family="ladder", **made)
-    sweep.records = Records(
-        Journal(folder / "journal", machine, lambda _: None),
-        machine,
-        SimpleNamespace(sampling={}),
-        sweep.versions,
-        lambda point: "cuBLAS 13.1.0" if point.toolkit == "library" else "aaaa",
-        lambda point: None if point.toolkit == "library" else run_key(chosen[point.kernel], "aaaa", point.shape),
+    sweep = Sweep(
+        session=SimpleNamespace(gpu=SimpleNamespace(arch="sm_90", machine=machine, describe=lambda: GPU)),
+        family="ladder",
+        settings=SimpleNamespace(sampling={}),
+        build=folder / "build",
+        kernels=chosen,
+        loaded={(name, "cuda13"): SimpleNamespace(arch="sm_90", build_key="aaaa") for name in kernels},
+        points=tuple(planned),
+        skipped=tuple(skipped),
+        versions={"cublas.sgemm": "cuBLAS 13.1.0"},
+        journal=Journal(folder / "journal", machine, lambda _: None),
     )
+    vars(sweep).update(wrong=wrong, cheats=cheats)
     for name in kernels:
         write_build(folder / "build", name, "cuda13", "aaaa")
     return sweep
@@ -306,11 +305,13 @@ B = ("b", "0", {"x": 110.0, "y": 10.05, "z": 1.0})
 
 def test_takes_of_a_card_and_cards_are_held_apart():
     again, cards = repeated(takes(A1, A2, B), SUSTAINED), between_cards(takes(A1, A2, B), SUSTAINED)
-    assert again.rows == 2 and again.at.startswith("x ") and again.at.endswith(" sustained")
-    assert again.largest == pytest.approx(0.03) and again.middle == pytest.approx(0.02)
-    assert cards.rows == 2 and cards.largest == pytest.approx(110 / 101.5 - 1), "a card's value is its takes' mean"
+    assert again["rows"] == 2 and again["at"].startswith("x ") and again["at"].endswith(" sustained")
+    assert again["largest"] == pytest.approx(0.03) and again["middle"] == pytest.approx(0.02)
+    assert cards["rows"] == 2 and cards["largest"] == pytest.approx(110 / 101.5 - 1), (
+        "a card's value is its takes' mean"
+    )
     assert repeated(takes(A1, A2, B), BURST) is None and repeated(takes(A2, B), SUSTAINED) is None
     assert between_cards(takes(A1, A2), SUSTAINED) is None
     some = [A1, ("b", "0", {"x": 101.0, "y": 10.3}), ("c", "0", {"x": 104.0})]  # without y, which stays compared
-    assert between_cards(takes(*some), SUSTAINED).largest == pytest.approx(0.04)
+    assert between_cards(takes(*some), SUSTAINED)["largest"] == pytest.approx(0.04)
     assert by_card(takes(*some))["rows"][1]["times_us"] == [10.0, 10.3, None]

@@ -3,20 +3,17 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-import jinja2
 import pandas as pd
 import pytest
 from test_limits import data, said
 
-from gemmrepro.core.text import listed
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes
-from gemmrepro.paper import exports
+from gemmrepro.paper import exports, page
 from gemmrepro.paper.gpus import cards_sentence
-from gemmrepro.paper.inputs import TEMPLATES
 from gemmrepro.paper.regimes import Accuracies, recommendations, regime_lines, use_cases
-from gemmrepro.paper.text import NONE, View, anchor, number, regime_row_view, row_anchor
+from gemmrepro.paper.text import NONE, View, regime_row_view, row_anchor
 from gemmrepro.recordings.regimes import TakeRows, agreement
 
 RATIOS = {
@@ -170,20 +167,12 @@ def test_it_is_said_how_far_takes_and_cards_are_apart():
 
 
 def test_tables_say_what_is_the_best_with_its_interval_or_that_nothing_is():
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined
-    )
-    environment.filters |= {"number": number, "anchor": anchor, "listed": listed}
+    environment = page._environment()
     in_turn, regimes = measured()
     (line,) = lines(in_turn, regimes)
     wide = replace(line, entries={name: [replace(entry, low=0.5) for entry in of] for name, of in line.entries.items()})
-    shown = {
-        "allowed": 1.5,
-        "precise": 0.05,
-        "gpu": "",
-        "families": [SimpleNamespace(name="hopper", anchor="h", title="H")],
-    }
-    environment.globals |= {**shown, "scroll": environment.get_template("macros.j2").module.scroll}
+    environment.globals |= {"gpu": "", "families": [SimpleNamespace(name="hopper", anchor="h", title="H")]}
+    environment.globals["scroll"] = environment.get_template("macros.j2").module.scroll
     text = environment.get_template("sections/regimes.j2").render(regimes=[line, wide])
     assert text.count("<tr>") == 1 + 2 and text.count(">none is the best of 2<") == 3
     place = row_anchor(row("hopper.lockstep", SUSTAINED, None))

@@ -10,8 +10,7 @@ from support import ROOT
 
 from gemmrepro.errors import UserError
 from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers
-from gemmrepro.paper.gates import NOT_RUN, load_sanitizers, sanitizer_views
-from gemmrepro.paper.text import View
+from gemmrepro.paper.inputs import load_sanitizers
 
 H200 = ROOT / "reports/recorded/h200"
 FAMILIES = sorted(path.parent.name for path in H200.glob("*/gates.json"))
@@ -101,27 +100,3 @@ def test_an_outcome_goes_to_its_own_gpus_recordings_and_has_their_form(tmp_path:
     (tmp_path / "h200").mkdir()
     with pytest.raises(UserError, match="has no recording of pytorch; record the family there first"):
         sanitizers.record(entry("memcheck"), tmp_path / "h200")
-
-
-def test_the_page_shows_what_was_said_of_todays_binaries_alone() -> None:
-    clean = dict.fromkeys(TOOLS, "clean")
-    both = {name: JUDGED | {"build_key": name, "tools": clean} for name in ("cuda12", "cuda13")}
-    one = {"gpu": "NVIDIA H200", "toolkits": both}
-    (view,) = sanitizer_views(one, {"cuda12": "cuda12", "cuda13": "cuda13"})
-    assert view == View(
-        toolkits="cuda12, cuda13",
-        text="memcheck, racecheck, initcheck, synccheck: clean",
-        found="",
-        source="NVIDIA H200, 2026-11-26",
-    )
-    old, new = sanitizer_views(one, {"cuda12": "another", "cuda13": "cuda13"})
-    assert (old.text, old.source, new.toolkits) == (NOT_RUN, "", "cuda13")
-    assert [view.text for view in sanitizer_views(None, {"cuda12": "a", "cuda13": "b"})] == [NOT_RUN]
-    assert sanitizer_views(one, {}) == []
-    said = ["found", "Warning", "=== RACECHECK SUMMARY: 2 hazards displayed (0 errors, 2 warnings)"]
-    both["cuda13"]["tools"] = {"memcheck": "clean", "racecheck": said, "initcheck": "clean"}
-    (view,) = sanitizer_views(one, {"cuda13": "cuda13"})
-    assert view.text == (
-        "memcheck, initcheck: clean; racecheck: 2 hazards displayed (0 errors, 2 warnings); synccheck: not run"
-    )
-    assert view.found == "\n".join(said)

@@ -11,7 +11,7 @@ from cyclonedx.validation.json import JsonStrictValidator
 from gemmrepro.errors import UserError
 from gemmrepro.host import inventory, sbom
 from gemmrepro.host.inventory import Entry
-from gemmrepro.host.recipes import PackageHashes
+from gemmrepro.host.sbom import PackageHashes
 
 DEP5 = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
 Files: *
@@ -75,7 +75,8 @@ def locks(tmp_path: Path) -> Path:
     for folder in ("nix", "envs/requirements", "docker"):
         (tmp_path / folder).mkdir(parents=True)
     files = {"numpy-2.4-cp311-cp311-manylinux_2_28_x86_64.whl": DIGESTS[1], "bash_1%3a5.2+b1_amd64.deb": DIGESTS[2]}
-    sources = {"sha256": files, "environments": {"small": {"python": [next(iter(files))]}}}
+    small = {"debs": [], "python": [next(iter(files))]}
+    sources = {"date": "", "seed": "", "seed_nar": "", "sha256": files, "environments": {"small": small}}
     (tmp_path / "nix/sources.json").write_text(json.dumps(sources))
     (tmp_path / "envs/requirements/small.txt").write_text(
         f"numpy==2.4 \\\n    --hash=sha256:{DIGESTS[1]} \\\n    --hash=sha256:{DIGESTS[3]}\n    # via x\n"
@@ -87,21 +88,6 @@ def locks(tmp_path: Path) -> Path:
         'RUN apt-locked --apart "trixie non-free" a-tool=$TOOL_VERSION $TOOL_SHA256\n'
     )
     return tmp_path
-
-
-class TestHashes:
-    def test_each_package_has_the_hash_of_the_file_that_was_installed(self, locks: Path) -> None:
-        hashes = PackageHashes.of("small", locks)
-        assert hashes.python("NumPy", "2.4") == (DIGESTS[1],)
-        assert hashes.debian("bash", "1:5.2+b1", "amd64") == DIGESTS[2]
-        assert hashes.debian("a-tool", "2024.1~x", "") == DIGESTS[3]
-        assert hashes.python("typing_extensions", "4.1") == (DIGESTS[4], DIGESTS[5]), "the file is not known"
-
-    def test_the_repositorys_locks_are_read(self) -> None:
-        hashes = PackageHashes.of("cuda13")
-        assert set(hashes.wheels) == set(hashes.allowed), "nix/sources.json names one file of each locked package"
-        toolkit = [package for package in PackageHashes.of("cuda12").apart if package[0] == "nvidia-cuda-toolkit"]
-        assert len(toolkit) == 1
 
 
 ENTRIES = {
@@ -127,13 +113,11 @@ LOCK = {
 
 
 class TestBill:
-    def written(self, locks: Path) -> str:
-        return sbom.as_json(sbom.bill(LOCK, ENTRIES, DIGESTS[5], PackageHashes.of("small", locks)))
-
     def test_packages_have_addresses_hashes_and_licences_in_cyclonedxs_schema(self, locks: Path) -> None:
-        text = self.written(locks)
+        hashes = PackageHashes("small", locks)
+        text = sbom.bill(LOCK, ENTRIES, DIGESTS[5], hashes)
         assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
-        assert text == self.written(locks), "the same each time"
+        assert text == sbom.bill(LOCK, ENTRIES, DIGESTS[5], hashes), "the same each time"
         made = json.loads(text)
         parts = {part["purl"]: part for part in made["components"]}
         assert set(parts) == {
@@ -146,7 +130,9 @@ class TestBill:
         assert bash["hashes"] == [{"alg": "SHA-256", "content": DIGESTS[2]}]
         named = [entry["license"] for entry in bash["licenses"]]
         assert [each.get("id") or each["name"] for each in named] == ["GPL-3.0-or-later", "odd"]
-        assert parts["pkg:pypi/numpy@2.4"]["licenses"][0]["expression"] == "BSD-3-Clause AND MIT"
+        numpy, tool = parts["pkg:pypi/numpy@2.4"], parts["pkg:deb/debian/a-tool@2024.1~x?arch=amd64"]
+        assert numpy["licenses"][0]["expression"] == "BSD-3-Clause AND MIT"
+        assert [part["hashes"][0]["content"] for part in (numpy, tool)] == [DIGESTS[1], DIGESTS[3]]
         several = parts["pkg:pypi/typing-extensions@4.1"]
         assert "hashes" not in several
         assert {each["value"] for each in several["properties"]} == {DIGESTS[4], DIGESTS[5]}

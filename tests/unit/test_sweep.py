@@ -234,18 +234,11 @@ def sweep(journal):
         settings=SETTINGS,
         build=journal.folder,
         kernels={kernel.id: kernel},
-        loaded={(kernel.id, "cuda13"): SimpleNamespace(arch="sm_90", build_key="k1")},
+        loaded={(kernel.id, "cuda13"): SimpleNamespace(arch="sm_90", build_key="k1", kernel=kernel, toolkit="cuda13")},
         points=tuple(points),
         skipped=tuple(skipped),
         versions=versions,
-        records=prepare.Records(
-            journal,
-            MACHINE,
-            SETTINGS,
-            versions,
-            lambda point: versions.get(point.kernel, "k1"),
-            lambda point: None if point.kernel in versions else "f" * 16,
-        ),
+        journal=journal,
     )
 
 
@@ -275,8 +268,8 @@ def test_a_later_process_takes_the_algorithm_that_an_earlier_one_chose(sweep, sa
 def test_a_subject_whose_check_failed_is_not_measured_and_is_reported(sweep):
     kernel, library = sweep.points
     assert sweep.total == len(sweep.todo()) == 6
-    sweep.records.keep_check(kernel, prepare.Check(False, "3 elements are wrong"))
-    sweep.records.keep_round(library, 1, timed([1.0]))
+    sweep.keep_check(kernel, prepare.Check(False, "3 elements are wrong"))
+    sweep.keep_round(library, 1, timed([1.0]))
     assert sweep.todo() == [(0, library), (2, library)]
     assert results.wrong(sweep) == [plan.Skipped("ladder.a", "cuda13", "wrong at 256x256x256: 3 elements are wrong")]
 
@@ -304,9 +297,7 @@ def test_a_point_that_runs_out_of_memory_is_left_out_with_the_reason_and_the_oth
     reason = "256x256x256: needs 5.0 GiB, 1.5 GiB are free"
     assert plan.Skipped("ladder.a", "cuda13", reason) in results.wrong(sweep)
     assert any("not timed: ladder.a cuda13 at 256x256x256: needs 5.0 GiB" in line for line in said)
-    of = sweep.records
-    again = prepare.Records(of.journal, MACHINE, SETTINGS, sweep.versions, of.build_key, of.run_key, free=9 << 30)
-    assert again.check(sweep.points[0]) is None  # with other memory it is tried again
+    assert replace(sweep, free=9 << 30).check(sweep.points[0]) is None  # with other memory it is tried again
 
 
 @pytest.mark.parametrize(
@@ -322,7 +313,7 @@ def test_a_launch_that_a_displays_watchdog_would_end_is_not_begun(sweep, said, w
         session=SimpleNamespace(gpu=SimpleNamespace(**vars(GPU) | {"watched": watched}), trials=Trials()),
     )
     small, large = (point for point in points if point.kernel == kernel.id)
-    sweep.records.keep_check(small, prepare.Check(True, estimate_us=estimate_us))
+    sweep.keep_check(small, prepare.Check(True, estimate_us=estimate_us))
     workspace = SimpleNamespace(check=lambda *_: prepare.Check(True))
     measuring = rounds.Rounds(sweep, said.append)
     measuring.bind = lambda *_: None
@@ -334,9 +325,9 @@ def test_a_launch_that_a_displays_watchdog_would_end_is_not_begun(sweep, said, w
 def test_rows_and_samples_follow_from_the_rounds(sweep):
     kernel = sweep.points[0]
     sensors = [{"clock_mhz": 1980, "power_w": 300.0, "temp_c": 40, "throttle": 0x4}]
-    sweep.records.keep_check(kernel, prepare.Check(True, "", 2.5, 1e-7, 200.0))
+    sweep.keep_check(kernel, prepare.Check(True, "", 2.5, 1e-7, 200.0))
     for number, level in enumerate((200.0, 202.0, 204.0)):
-        sweep.records.keep_round(kernel, number, timed([level, level + 1, level + 2], [100.0] * 3, sensors))
+        sweep.keep_round(kernel, number, timed([level, level + 1, level + 2], [100.0] * 3, sensors))
     found = results.gather(sweep)
     assert [one.point for one in found] == [kernel], "what has no round has no row"
     cells = results.summary_row(sweep, found[0])
@@ -362,20 +353,21 @@ def read(text):
 def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, said, monkeypatch, tmp_path):
     asked = []
 
-    def collect(session, targets, build):
-        asked.append(targets)
-        kernel, toolkit, shape = targets[0]
+    def collect(session, runs):
+        ((loaded, shape),) = runs
+        asked.append((loaded.kernel.id, loaded.toolkit, shape))
+        kernel, toolkit, shape = asked[-1]
         where = {"kernel": kernel, "toolkit": toolkit, "m": shape.m, "n": shape.n, "k": shape.k, "build_key": "k1"}
         return [where | {"metric": "dram__bytes.sum", "value": 12, "unit": "byte", "status": "current"}], ""
 
     monkeypatch.setattr(results, "collect", collect)
     for _ in range(2):
         results.write_counters(sweep, tmp_path, said.append)
-    assert asked == [[("ladder.a", "cuda13", Shape.cube(256))]] and not said
+    assert asked == [("ladder.a", "cuda13", Shape.cube(256))] and not said
     (row,) = read((tmp_path / "counters.csv").read_text())
     assert (row["kernel"], row["value"], row["status"]) == ("ladder.a", "12", "current")
     monkeypatch.setattr(results, "collect", lambda *_: ([], "CUPTI is not installed"))
-    sweep.records.journal.folder.joinpath("counters.json").unlink()
+    sweep.journal.folder.joinpath("counters.json").unlink()
     results.write_counters(sweep, tmp_path, said.append)
     assert said == ["no hardware counters: CUPTI is not installed"]
     assert read((tmp_path / "counters.csv").read_text()) == []

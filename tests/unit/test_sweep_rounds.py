@@ -44,14 +44,18 @@ def run(monkeypatch, processes: Processes, todo, total=6, kernels=None, deadline
 
 
 def test_every_round_with_something_left_runs_once_in_order_and_the_next_one_starts_meanwhile(monkeypatch, capfd):
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     processes = Processes()
-    assert run(monkeypatch, processes, [(0, "a"), (0, "b"), (2, "a")]) == 0
-    assert processes.log == ["start 0", "start 2", "tell 0 '\\n'", "tell 2 '\\n'"]
+    assert run(monkeypatch, processes, [(0, "a"), (0, "b"), (2, "a")], kernels="ladder.naive", deadline=112.5) == 0
+    assert processes.log == ["start 0", "start 2", "tell 0 '12.5\\n'", "tell 2 '12.5\\n'"]
     assert "3 of 6 rounds of points are in the journal already" in "".join(capfd.readouterr())
-    assert processes.commands[0][:4] == [sys.executable, "-m", "gemmrepro", "sweep"]
     words = processes.commands[0]
-    assert {words[words.index(f"--{name}") + 1] for name in FOLDERS} == set(FOLDERS)
-    assert "--kernels" not in words and words[words.index("--free") + 1] == str(1 << 34)
+    assert words[:4] == [sys.executable, "-m", "gemmrepro", "sweep"]
+    given = {**{name: name for name in FOLDERS}, "kernels": "ladder.naive", "free": str(1 << 34), "family": "ladder"}
+    assert {name: words[words.index(f"--{name}") + 1] for name in given} == given
+    processes = Processes()
+    assert run(monkeypatch, processes, [(0, "a")], deadline=90.0) == 0
+    assert processes.log[-1] == "tell 0 '0.0\\n'" and "--kernels" not in processes.commands[0]
 
 
 def test_after_a_round_that_fails_the_next_one_is_cancelled(monkeypatch, capfd):
@@ -61,23 +65,11 @@ def test_after_a_round_that_fails_the_next_one_is_cancelled(monkeypatch, capfd):
     assert "journal already" not in "".join(capfd.readouterr()), "nothing was measured before"
 
 
-def test_chosen_kernels_and_what_is_left_of_the_time_are_handed_on(monkeypatch):
+def test_a_round_starts_when_it_is_told_how_long_it_may_take_and_ends_where_it_is_cancelled(monkeypatch):
     monkeypatch.setattr(time, "monotonic", lambda: 100.0)
-    for deadline, left in ((112.5, "12.5"), (90.0, "0.0")):
-        processes = Processes()
-        assert run(monkeypatch, processes, [(0, "a")], kernels="ladder.naive", deadline=deadline) == 0
-        (words,) = processes.commands
-        assert words[words.index("--kernels") + 1] == "ladder.naive"
-        assert processes.log[-1] == f"tell 0 '{left}\\n'"
-
-
-@pytest.mark.parametrize(("line", "seconds"), [("12.5\n", 12.5), ("0.0\n", 0.0), ("\n", None)])
-def test_a_round_starts_when_it_is_told_how_long_it_may_take(line, seconds, monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO(line))
-    assert sweep._told_to_start() == seconds
-
-
-def test_a_cancelled_round_ends_without_an_error(monkeypatch):
+    for line, deadline in (("12.5\n", 112.5), ("0.0\n", 100.0), ("\n", None)):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(line))
+        assert sweep._told_to_start() == deadline
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     with pytest.raises(SystemExit) as ended:
         sweep._told_to_start()

@@ -21,9 +21,8 @@ ALL = [(family, name) for family in WITH_TABLES for name in tables.declared(fami
 
 def without(family: str) -> Numbers:
     """The look-ups where nothing was measured."""
-    return Numbers(
-        load(Path("nowhere"), family), None, {each.name: nothing(each) for each in experiments.declared(family)}
-    )
+    results = {each.name: nothing(each) for each in experiments.declared(family)}
+    return Numbers(load(Path("nowhere"), family), None, results, str(registry.family(family).article))
 
 
 @pytest.mark.parametrize(("family", "name"), ALL)
@@ -44,7 +43,7 @@ def test_a_table_draws_its_published_numbers_where_nothing_was_measured(family, 
 
 def numbers_of(family: str) -> Numbers:
     recorded = experiments_results.load(None, family)
-    return Numbers(load(RECORDED, family), load(RECORDED, "ceilings"), recorded)
+    return Numbers(load(RECORDED, family), load(RECORDED, "ceilings"), recorded, family)
 
 
 def test_rows_rates_and_published_numbers_are_looked_up():
@@ -76,7 +75,7 @@ def test_a_figure_of_names_writes_both_numbers_and_marks_stale_ones(monkeypatch)
         yield Mark("p", "s", "second", (Printed(1.0, "T4"), Printed(3.0, "V100")), None)
         yield mark("p", "s", "third", None, None)
 
-    table = Table("t", "Title", {"p": Panel("Panel", "ratio", line=1.0)}, marks, caption="What.")
+    table = Table("t", "memory", "Title", {"p": Panel("Panel", "ratio", line=1.0)}, marks, caption="What.")
     numbers = without("memory")
     monkeypatch.setattr("gemmrepro.figures.inputs.tables_of", lambda family: {"t": table})
     drawing = declared.of_table(Inputs({"memory": numbers.measured}, family="memory"), table)

@@ -4,22 +4,25 @@ import contextlib
 import csv
 import io
 import json
+import signal
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import test_cheats as simulated
 from records import record
+from test_cheats import gpu  # noqa: F401
 
 from gemmrepro import __main__ as command
-from gemmrepro import registry, stats, timing
+from gemmrepro import registry, timing
 from gemmrepro.build import key, nvcc
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 from gemmrepro.gates import gemm
 from gemmrepro.gates.gate import Judged, Verdict
-from gemmrepro.gpu import baselines, device, loaded
-from gemmrepro.measure.prepare import Check
+from gemmrepro.gpu import baselines, device
+from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, families
 from gemmrepro.registry.keys import compiled
@@ -43,7 +46,8 @@ extern "C" __global__ void scale(int m, int n, int k, float alpha, const float* 
     for (int i = 0; i < STEPS; ++i) C[blockIdx.x * STEPS + i] = alpha * tile[i];
 }
 """
-SIZES = [1024, 2048]
+SIZES = [128, 256]
+SMALL = Shape.cube(32)
 
 
 def kernel_of(params, source) -> Kernel:
@@ -148,8 +152,8 @@ def test_what_does_not_fit_is_left_out_with_the_reason(tunable, tmp_path, change
     assert found is None if said is None else said in found
 
 
-def point(ratio):
-    return benches.Point(100.0 / ratio, 100.0, stats.Interval(ratio, ratio * 0.99, ratio * 1.01))
+def rows(sizes, ratio):
+    return {size: {"ratio": ratio} for size in sizes}
 
 
 def test_a_third_and_then_five_go_on_and_the_fastest_wins():
@@ -157,7 +161,7 @@ def test_a_third_and_then_five_go_on_and_the_fastest_wins():
 
     def measure(stage, names, sizes):
         timed[stage.name] = (list(names), list(sizes))
-        return {name: {size: point(0.5 + int(name[1:]) / 100) for size in sizes} for name in names}
+        return {name: rows(sizes, 0.5 + int(name[1:]) / 100) for name in names}
 
     standings = benches.successive_halving([f"c{index:02}" for index in range(30)], SIZES, measure)
     assert [len(names) for names, _ in timed.values()] == [30, 10, 5]
@@ -166,72 +170,61 @@ def test_a_third_and_then_five_go_on_and_the_fastest_wins():
     assert list(standings)[:6] == ["c29", "c28", "c27", "c26", "c25", "c24"]
     assert [standings[name].stage for name in ("c25", "c24", "c20", "c19")] == ["final", "close", "close", "coarse"]
     assert len(standings) == 30
-    assert benches.Standing("final", {1: point(0.5), 2: point(2.0)}).score == pytest.approx(1.0)
+    assert benches.Standing("final", rows([1], 0.5) | rows([2], 2.0)).score == pytest.approx(1.0)
 
 
-class FakeLoaded:
-    """A kernel whose launches take (tile * steps) µs."""
-
-    def __init__(self, kernel, bound):
-        self.kernel, self.bound = kernel, bound
-
-    def bind(self, operands):
-        self.bound.append(self.kernel)
-        return lambda: self.kernel.params["tile"] * self.kernel.params["steps"]
-
-
-class FakeWorkspace:
-    def __init__(self, session, problem, shape, seed):
-        self.shape = shape
-
-    def operands(self, kernel):
-        return self
-
-    def check(self, call, timer):
-        wrong = self.shape.n == 2048 and call() == 128
-        return Check(not wrong, "2 elements are wrong" if wrong else "", estimate_us=float(call()))
-
-
-class FakeTimer:
-    def __init__(self, session):
-        pass
-
-    def burst(self, sides, against, cache, plan, estimates, graphs):
+class Timer(simulated.Timer):
+    def burst(self, calls, beside, cache, plan, estimates, graphs):
         assert cache == "warm"
-        return timing.Burst([float(sides[0]())] * 6, [float(against[0]())] * 6, [{"clock_mhz": 1500, "power_w": 600.0}])
+        burst = timing.Burst(sensors=[{"clock_mhz": 1500, "power_w": 600.0, "temp_c": 50, "throttle": 0}])
+        burst.add([(self._next(calls[0]), self._next(beside[0])) for _ in range(6)])
+        return burst
 
 
 @pytest.fixture
-def session(monkeypatch):
-    """An invented H200 on which the candidate of tile 64 and 2 steps computes wrong sums."""
-    broken = []
+def session(gpu, monkeypatch):  # noqa: F811
+    """A simulated H200, on which launches take (tile * steps) µs.
 
-    def sync():
-        if broken:
-            raise UserError("a kernel failed")
+    The candidate of tile 64 and 2 steps is wrong in the gate's case, that of tile 32 and 4 steps at the larger size.
+    """
+    bound, products = [], {}
+
+    def multiply(given):
+        inputs = tuple(array[:8].tobytes() for array in given.inputs)
+        if inputs not in products:
+            products[inputs] = simulated.product(given)
+        simulated.matrices(given)[2][...] = products[inputs]
+
+    class Loaded:
+        def __init__(self, session, binary):
+            self.kernel, self.build_key, self.arch = binary.kernel, binary.build_key, binary.arch
+
+        def bind(self, given):
+            bound.append(self.kernel.params)
+            tile, steps = self.kernel.params["tile"], self.kernel.params["steps"]
+
+            def launch():
+                multiply(given)
+                if (tile, steps) == (32, 4) and given.shape.n == SIZES[1]:
+                    given.output[...] += 1
+                gpu.work(float(tile * steps))
+
+            return launch
 
     def run_case(session, launch, case, problem, **shared):
-        launch(None)
-        params = bound[-1].params
-        wrong = (params["tile"], params["steps"]) == (64, 2)
+        launch(Operands(problem, SMALL, *simulated_arrays))
+        wrong = bound[-1] == {"tile": 64, "steps": 2}
         return Judged(case, Verdict(not wrong, None, None, "7 elements are wrong" if wrong else ""), 0.0)
 
-    bound = []
-
-    def from_file(session, kernel, path, toolkit):
-        return FakeLoaded(kernel, bound)
-
-    monkeypatch.setattr(loaded.Loaded, "from_file", from_file)
+    simulated_arrays = (tuple(np.zeros(1024, np.float32) for _ in "ab"), np.zeros(1024, np.float32))
+    monkeypatch.setattr(benches, "Loaded", Loaded)
     monkeypatch.setattr(gemm, "run_case", run_case)
-    monkeypatch.setattr(benches, "Workspace", FakeWorkspace)
-    monkeypatch.setattr(timing, "Timer", FakeTimer)
+    monkeypatch.setattr(timing, "Timer", type("Simulated", (Timer,), {"gpu": gpu}))
     monkeypatch.setattr(candidates.Limits, "here", lambda: LIMITS)
-    library = baselines.Baseline("cublas.sgemm", "", "gemm", lambda *_: lambda: 100.0, lambda _: "cuBLAS 13.1")
-    monkeypatch.setattr(baselines, "baseline", lambda name: library)
-    of = {"name": "NVIDIA H200", "slug": "h200", "arch": "sm_90", "compute_capability": (9, 0), "driver": "580.1"}
-    machine = {"gpu": "NVIDIA H200", "driver": "580.1", "card": "c1"}
-    described = SimpleNamespace(**of, driver_cuda=(13, 0), machine=machine)
-    return SimpleNamespace(gpu=described, sync=sync, broken=broken, other_processes=lambda: 0)
+    honest = lambda _, given: lambda: multiply(given) or gpu.work(1000.0)  # noqa: E731
+    library = baselines.Baseline("cublas.sgemm", "cuBLAS", "gemm", honest, lambda _: "cuBLAS 13.1")
+    monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
+    return simulated.session_on(name="NVIDIA H200", slug="h200", driver="580.1", driver_cuda=(13, 0))
 
 
 @pytest.fixture
@@ -249,51 +242,71 @@ def test_a_search_from_the_listing_to_the_winner(bench, tunable, tmp_path):
     out, table = tmp_path / "out.json", tmp_path / "out.csv"
     benches.search(bench(), SIZES, out)
     result = json.loads(out.read_text())
-    # Of six, (32, 8) spills, (64, 2) is wrong in the gate's case, and (32, 4) at 2048 only.
-    assert result["count"] == {"candidates": 6, "compiled": 6, "fitting": 5, "right": 3, "timed": 3}
+    assert result["count"] == {"candidates": 6, "timed": 3}
     assert result["winner"]["params"] == {"tile": 32, "steps": 2}
-    assert result["winner"]["score"] == pytest.approx(100 / 64, abs=1e-4)
-    found = result["winner"]["sizes"]["2048"]
-    assert found["ratio"] == pytest.approx(100 / 64, abs=1e-4)
-    assert found["tflops"] == pytest.approx(2 * 2048**3 / 64e-6 * 1e-12, rel=1e-3)
-    assert (found["clock_mhz"], found["power_w"]) == (1500, 600.0)
+    assert result["winner"]["score"] == pytest.approx(1000 / 64, rel=1e-3)
+    found = result["winner"]["sizes"][str(SIZES[1])]
+    assert found["ratio"] == pytest.approx(1000 / 64, rel=1e-3)
+    assert found["tflops"] == pytest.approx(2 * SIZES[1] ** 3 / 64e-6 * 1e-12, abs=0.005)
     assert result["gpu"]["slug"] == "h200" and result["baseline"]["version"] == "cuBLAS 13.1"
-    rows = list(csv.DictReader(io.StringIO(table.read_text())))
-    assert len(rows) == 6
-    assert (rows[0]["tile"], rows[0]["steps"], rows[0]["stage"]) == ("32", "2", "final")
-    left_out = {(entry["tile"], entry["steps"]): entry["left_out"] for entry in rows if entry["left_out"]}
+    table_rows = list(csv.DictReader(io.StringIO(table.read_text())))
+    assert len(table_rows) == 6
+    assert (table_rows[0]["tile"], table_rows[0]["steps"], table_rows[0]["stage"]) == ("32", "2", "final")
+    left_out = {(entry["tile"], entry["steps"]): entry["left_out"] for entry in table_rows if entry["left_out"]}
     assert left_out[("32", "8")] == "spills 16 bytes"
     assert "7 elements are wrong" in left_out[("64", "2")]
-    assert left_out[("32", "4")] == "wrong at 2048: 2 elements are wrong"
-    assert float(rows[0]["us_1024"]) == 64.0
+    assert f"wrong at {Shape.cube(SIZES[1])}" in left_out[("32", "4")]
+    assert float(table_rows[0][f"us_{SIZES[0]}"]) == 64.0
 
 
-def test_a_candidate_that_breaks_the_context_ends_the_process_and_is_left_out(bench, session, monkeypatch):
+def test_a_candidate_that_fails_ends_the_process_and_is_left_out_by_the_next(bench, monkeypatch, tmp_path):
     first = bench()
-    names = list(first.listing.candidates)
+    names, timed = list(first.listing.candidates), []
 
-    def crash(session_, kernel, path, toolkit):
-        session.broken.append(kernel)
+    def crash(self, session, binary):
         raise RuntimeError("illegal memory access")
 
     with monkeypatch.context() as patch:
-        patch.setattr(loaded.Loaded, "from_file", crash)
+        patch.setattr(benches.Loaded, "__init__", crash)
         with pytest.raises(candidates.Broken):
             first.judge(names[:2])
-    session.broken.clear()
     again = bench()
-    assert again.verdict(names[0]) == "illegal memory access"
-    assert again.judge(names[:2]) == names[1:2]
+    assert again.verdict(names[0]) == "illegal memory access" and again.judge(names[:2]) == names[1:2]
+    candidates.marker(tmp_path / "journal").write_text(names[1])
+    assert bench().verdict(names[1]) == "", "its process was ended by somebody"
+
+    real = timing.Timer.burst
+
+    def fails_while_it_is_timed(self, *given):
+        if name := candidates.suspect(tmp_path / "journal"):
+            timed.append(name)
+            raise UserError("a kernel failed")
+        return real(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(timing.Timer, "burst", fails_while_it_is_timed)
+        with pytest.raises(candidates.Broken):
+            again.measure(benches.STAGES[0], names[1:], SIZES[:1])
+    assert timed[0] in names[1:] and bench().verdict(timed[0]) == "a kernel failed"
 
 
-def test_the_supervisors_word_on_a_hung_candidate_becomes_its_verdict(bench, tmp_path):
-    first = bench()
-    name = next(iter(first.listing.candidates))
-    candidates.marker(tmp_path / "journal").write_text(f"{name} it did not end within 60 s")
-    assert bench().verdict(name) == "it did not end within 60 s"
+def test_a_full_disk_is_no_candidates_fault(bench, tmp_path):
+    made = bench()
+    name = next(iter(made.listing.candidates))
+    with pytest.raises(OSError, match="full"), made.at_work(name):
+        assert candidates.suspect(tmp_path / "journal") == name
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > candidates.HANG_SECONDS / 2, "a hang would end it"
+        raise OSError("the disk is full")
     assert not candidates.marker(tmp_path / "journal").exists()
-    candidates.marker(tmp_path / "journal").write_text(list(first.listing.candidates)[1])
-    assert bench().verdict(list(first.listing.candidates)[1]) is None
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0 and bench().verdict(name) is None
+
+
+def test_a_library_that_is_wrong_is_compared_with_nothing(bench, monkeypatch):
+    library = baselines.baseline("cublas.sgemm")
+    wrong = replace(library, bind=lambda _, given: lambda: given.output.fill(1))
+    monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", wrong)
+    with pytest.raises(UserError, match=r"cublas\.sgemm is wrong at .*nothing is compared with it"):
+        bench().measure(benches.STAGES[0], list(bench().listing.candidates)[:1], SIZES[:1])
 
 
 def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, session):
@@ -314,15 +327,15 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
 
     def run():
         places = ("--candidates", str(tmp_path / "built"), "--out", str(out))
-        return command.run(["tune-measure", "--worker", "--kernel", tunable.id, "--sizes", "1024,2048", *places])
+        sizes = ",".join(map(str, SIZES))
+        return command.run(["tune-measure", "--worker", "--kernel", tunable.id, "--sizes", sizes, *places])
 
     with monkeypatch.context() as patch:
-        patch.setattr(gemm, "run_case", lambda *_, **shared: session.broken.append(1) or 1 / 0)
+        patch.setattr(gemm, "run_case", lambda *_, **shared: 1 / 0)
         assert run() == candidates.REPLACE
     assert not out.exists()
-    session.broken.clear()
     assert run() == 0
-    assert json.loads(out.read_text())["count"]["right"] == 2 and out.with_suffix(".csv").is_file()
+    assert json.loads(out.read_text())["count"]["timed"] == 2 and out.with_suffix(".csv").is_file()
     install([out])
     monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     (winner,) = registry.tuned(tunable)
@@ -331,7 +344,7 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
 
 
 WORKER = """\
-import os, pathlib, sys, time
+import os, pathlib, signal, sys, time
 journal = pathlib.Path(sys.argv[1])
 runs = journal / "runs"
 runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
@@ -350,9 +363,9 @@ sys.exit(ENDS)
     ("does", "ends", "code", "runs", "seen"),
     [
         ("pass", 1, 1, 1, None),
-        ("sys.exit(76)", 0, 0, 2, ""),
+        ("marker.write_text('abc it failed'); sys.exit(76)", 0, 0, 2, "abc it failed"),
         ("os.abort()", 0, 0, 2, "abc its process ended with code -6"),
-        ("time.sleep(600)", 0, 0, 2, "abc it did not end within 1 s"),
+        ("signal.setitimer(signal.ITIMER_REAL, 0.1); time.sleep(600)", 0, 0, 2, "abc it did not end within 60 s"),
         ("os.kill(os.getpid(), 15)", 0, -15, 1, None),
     ],
     ids=["error", "broken", "crash", "hang", "ended by somebody"],
@@ -361,18 +374,22 @@ def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, do
     script = tmp_path / "worker.py"
     script.write_text(WORKER.replace("DOES", does).replace("ENDS", str(ends)))
     candidates.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
-    hang = 1.0 if "sleep" in does else 600.0  # or a busy machine that is slow to end a process would count as one
-    assert candidates.supervise([sys.executable, str(script), str(tmp_path)], tmp_path, hang_seconds=hang) == code
+    assert candidates.supervise([sys.executable, str(script), str(tmp_path)], tmp_path) == code
     assert len((tmp_path / "runs").read_text()) == runs
     assert (tmp_path / "seen-1").read_text() == ""
     if seen is not None:
         assert (tmp_path / "seen-2").read_text() == seen
 
 
-def result_file(path, params, gpu="h200", kernel="ladder.scale_tuned"):
+def test_a_process_that_ends_before_it_has_read_the_marker_is_not_replaced(tmp_path):
+    worker = f"open({str(candidates.marker(tmp_path))!r}, 'w').write('abc it failed'); raise SystemExit(3)"
+    assert candidates.supervise([sys.executable, "-c", worker], tmp_path) == 3
+
+
+def result_file(path, params, kernel="ladder.scale_tuned"):
     sizes = {"4096": {"tflops": 46.5, "ratio": 0.95}, "8192": {"tflops": 47.25, "ratio": 0.96}}
     content = {
-        **{"kernel": kernel, "gpu": {"name": "", "slug": gpu}, "driver": "580.1", "target": "90"},
+        **{"kernel": kernel, "gpu": {"name": "", "slug": "h200"}, "driver": "580.1", "target": "90"},
         **{"toolkit": "cuda13", "toolkit_version": "13.4.92", "count": {"candidates": 6}},
         "baseline": {"id": "cublas.sgemm", "version": "cuBLAS 13.1"},
         "winner": {"params": params, "sizes": sizes},
@@ -407,8 +424,6 @@ TILE = {"tile": 64, "steps": 4}
     ("bad", "said"),
     [
         (lambda path: result_file(path, {"tile": 48, "steps": 4}), "the space of ladder.scale_tuned does not hold"),
-        (lambda path: result_file(path, None), "is no tuning result"),
-        (lambda path: path.write_text("[]"), "is no tuning result"),
         (lambda path: path.write_text("{"), "is corrupt"),
         (lambda path: None, "is missing"),
         (lambda path: result_file(path, TILE, kernel="ladder.nope"), r"'ladder\.nope' cannot be tuned; tunable"),

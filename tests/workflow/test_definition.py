@@ -17,31 +17,6 @@ def test_linters_are_clean(tmp_path: Path) -> None:
         assert result.returncode == 0, f"{command}:\n{result.stdout}"
 
 
-CAPTIONS = """
-include: {snakefile!r}
-
-import types
-import jinja2
-from docutils.core import publish_parts
-
-for rule in workflow.rules:
-    shown = types.SimpleNamespace(params=rule.params, wildcards=dict.fromkeys(rule.wildcard_names, "x"))
-    for report in filter(None, (output.flags.get("report") for output in rule.output)):
-        text = workflow.sourcecache.open(report.caption).read()
-        text = jinja2.Template(text, undefined=jinja2.StrictUndefined).render(snakemake=shown)
-        assert "system-message" not in publish_parts(text, writer_name="html")["body"], (rule.name, text)
-        print("rendered")
-"""
-
-
-def test_captions_read_what_their_rules_have(tree: Path, tmp_path: Path) -> None:
-    snakefile = tmp_path / "Snakefile"
-    snakefile.write_text(CAPTIONS.format(snakefile=str(tree / "Snakefile")))
-    plan = snakemake("--dry-run", "--quiet", "--snakefile", str(snakefile), folder=tree)
-    assert plan.returncode == 0, plan.stdout
-    assert plan.stdout.count("rendered") > 200, plan.stdout
-
-
 @pytest.mark.parametrize("name", ["full.yaml", "record.yaml"])
 def test_the_longer_configurations_fit_the_schema(name: str) -> None:
     from snakemake.utils import update_config
@@ -64,22 +39,6 @@ def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> N
     assert "Building the container image torch" in plan.stdout
     assert "gate_numeric" in plan.stdout
     assert "Measuring ladder: sweep " in plan.stdout
-
-
-@pytest.mark.parametrize("folder", ["build/cuda12", "gates"])
-def test_one_kernels_file_plans_its_own_builds_alone(folder: str, tree: Path) -> None:
-    plan = snakemake(
-        "--dry-run",
-        "--printshellcmds",
-        "--config",
-        "measure=recorded",
-        "--",
-        f"results/{folder}/ladder.smem.json",
-        folder=tree,
-    )
-    assert plan.returncode == 0, plan.stdout
-    kernels = set(re.findall(r"\b(ladder\.\w+)=", plan.stdout))
-    assert kernels == {"ladder.smem"}
 
 
 @pytest.mark.containers

@@ -18,7 +18,7 @@ from gemmrepro import experiments, registry
 from gemmrepro.core import names
 from gemmrepro.core.paths import RECORDINGS
 from gemmrepro.host.recipes import LOCK
-from gemmrepro.host.sif import HEADER
+from gemmrepro.host.runs import HEADER
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.registry import Kernel
 

@@ -19,7 +19,7 @@ from gemmrepro.core.paths import RECORDINGS, ROOT
 from gemmrepro.errors import UserError, run_stage
 
 STAGES: Mapping[str, tuple[str, str]] = {
-    "check": ("check.family", "[family]"),
+    "check": ("check", "[family]"),
     "image": ("host.sif:image_step", "--env! --recipe! --sif! --lock!"),
     "build": ("build.stage", "--kernels! --toolkit! --threads --out! --cache"),
     "judge-numbers": (
@@ -29,8 +29,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "gates": ("gates.stage", "--check|--kernels --build --numeric|--recorded --gpu --out"),
     "sweep": (
         "measure.sweep",
-        "--family! --config! --build --gates --journal! --out! --regimes --kernels --budget --round --free --no-profile"
-        " --partial",
+        "--family! --config! --build --gates --journal! --out! --regimes --kernels --budget --round --free",
     ),
     "own": ("measure.own", "--kernel! --config! --journal! --out! --patience --part"),
     "own-figures": ("figures.stage:own_step", "[results] --out!"),
@@ -40,7 +39,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     ),
     "recorded-rows": ("recordings.bring", "--families! --recorded! --build --out --regimes"),
     "recorded-experiments": ("recordings.bring:experiments_step", "--experiments! --recorded! --build --out!"),
-    "just-in-time": ("measure.just_in_time", "--family! --build --size --out!"),
+    "just-in-time": ("measure.just_in_time", "--family! --build --out!"),
     "verdicts": ("judge.verdicts", "--measure! --gates --build --families --experiments --regimes --out!"),
     "figures": (
         "figures.stage",
@@ -61,12 +60,11 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "compare": ("recordings.compare", "before after --families --toolkits --all --csv --figure"),
     "record": (
         "recordings.record",
-        "--config --build --work --out --families --toolkits --sizes --rounds --caches --seconds --seeds --jobs"
-        " --no-counters --no-sweep --regimes --missing --experiments --setting --regate --fresh --bundle --sign"
-        " --budget",
+        "--config --build --work --out --families --toolkits --jobs --no-sweep --regimes --missing --experiments"
+        " --regate --fresh --bundle --budget",
     ),
-    "bundle": ("recordings.bundles:bundle_step", "bundle --results --sign"),
-    "accept": ("recordings.bundles:accept_step", "bundle --build --recordings --replace --stale --signers --identity"),
+    "bundle": ("recordings.bundles:bundle_step", "bundle --results"),
+    "accept": ("recordings.bundles:accept_step", "bundle --build --recordings --replace --stale"),
     "article": ("judge.article", "do [names] --text --gpu --verdicts --schema"),
     "crate": ("host.crate", "--out!"),
     "sbom": ("host.sbom", "--env! --sif! --lock! --out!"),
@@ -113,7 +111,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--build": _path("folder of the builds", Path("results/build")),
     "--bundle": _path("also write this GPU's recordings of these families into one zip"),
     "--cache": _path("folder of finished builds (default: that of the environment)"),
-    "--caches": _text("cold, warm or both, comma-separated; default: the configuration's"),
     "--candidates": _path("the folder that tune-compile wrote"),
     "--check": _several("print these gates; exit with 1 if any failed", "GATE", type=Path),
     "--config": _path("the whole configuration, as JSON"),
@@ -129,7 +126,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--gates": _path("folder with one gate verdict per kernel", Path("results/gates")),
     "--gpu": _text("compute capability of the GPU that measures, such as 9.0"),
     "--gpus": _path("folders of judged recordings, one per other GPU", nargs="*") | {"default": []},
-    "--identity": _text("whose signature it must bear"),
     "--images": _path("folder with the images' lock files; may be empty"),
     "--jobs": _number("how many at a time", 1),
     "--journal": _path("folder of finished pieces; kept between runs"),
@@ -140,15 +136,12 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--missing": _flag("time only kernels without current rows; keep the others'"),
     "--name": _text("only these experiments, separated by commas; default: all of the family"),
     "--names": _several("lists of baseline, op, types in and out, layout, m, n, k and algorithm", "JSON"),
-    "--no-counters": _flag("read no hardware counters"),
-    "--no-profile": _flag("do not look up which GPU kernels the baselines run"),
     "--no-sweep": _flag("gates and experiments only; file no times"),
     "--numeric": _path("folder of the numerical gates measured here"),
     "--own": _path("what own wrote of each kernel", nargs="*") | {"default": []},
     "--part": {"help": SUPPRESS},
     "--out": _path("what is written: a file, or a folder"),
     "--out-dir": _path("folder for one verdict per kernel"),
-    "--partial": _flag("write the results of an unfinished sweep too"),
     "--patience": _number("with --out-dir: time limit of an entry point in seconds", type=float),
     "--processes": _number("with --out-dir: how many judge side by side", 1),
     "--recipe": _path("the image's Dockerfile"),
@@ -163,19 +156,11 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
         "measure only this round, in this process, and write nothing else; it starts when a line is read from standard"
         " input, with the seconds that it may take, or none"
     ),
-    "--rounds": _number("rounds in which kernels are timed"),
     "--schema": _flag("print the schema of a claims.yaml instead"),
-    "--seconds": _number("seconds per round of a point, at most", type=float),
     "--seed": _repeated("a seed to use again, instead of fresh ones", type=int),
-    "--seeds": _number("how many fresh seeds each case of the numerical gate is drawn with"),
-    "--setting": _repeated(
-        "how an experiment measures; the value as JSON", "FAMILY.EXPERIMENT.SETTING=VALUE", default=[]
-    ),
+    "--seeds": _number("how many fresh seeds each case is drawn with", 2),
     "--settings": {"help": "settings by experiment", "type": json.loads, "default": {}, "metavar": "JSON"},
     "--sif": _path("the image"),
-    "--sign": _path("sign the bundle with this SSH key (ssh-keygen -Y sign)", metavar="KEY"),
-    "--signers": _path("allowed signers, as ssh-keygen(1) says; needs --identity"),
-    "--size": _number("time matrix products at this size (default 0: not at all)", 0),
     "--sizes": _text("comma-separated; all are searched at the first"),
     "--slug": _flag("print only the name of its recordings"),
     "--stale": _flag("accept rows of other builds, which support no claim"),
@@ -200,7 +185,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "article --verdicts": _path("show these instead of judging"),
     "accept --build": _path("build records, which hold build keys", ROOT / "results/build"),
     "figures --figures": _text("only these, separated by commas"),
-    "judge-numbers --seeds": _number("how many fresh seeds each case is drawn with", 2),
     "lock-sources --out": _path("default: nix/sources.json", ROOT / "nix/sources.json"),
     "record --build": _path("the workflow's binaries", ROOT / "results/build"),
     "record --config": _path("settings over those of config/config.yaml and config/record.yaml"),
@@ -208,7 +192,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "record --jobs": _number("kernels to gate at a time (default: as many as cores, at most 4)"),
     "record --out": _path("where recordings are filed", RECORDINGS),
     "record --regimes": _flag("also measure kernels sustained and in bursts, as one more take"),
-    "record --sizes": _repeated("measure these sizes only", "FAMILY=N,N", default=[]),
     "own --kernel": _path("a Python file with KERNEL and bind"),
     "own --patience": _number("time limit of a launch, and of what is done with it, in seconds", 300.0, float),
     "own-figures results": _path("what own wrote"),

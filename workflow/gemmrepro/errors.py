@@ -9,13 +9,25 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 
 class UserError(Exception):
     """Bad input or an unsuitable machine. The message says what is wrong and what to do about it.
 
-    Stages raise it where a traceback would not help the user; `run_stage` prints it.
+    Stages raise it where a traceback would not help the user; `run_stage` prints it. Several mistakes of one file are
+    several `lines`, of which the message has the first few.
     """
+
+    def __init__(self, *lines: str) -> None:
+        more = [f"And {len(lines) - 8} more."] if len(lines) > 8 else []
+        super().__init__(" ".join([*lines[:8], *more]))
+        self.lines = lines
+
+
+def at_line(path: Path | str, line: int, why: str) -> UserError:
+    """An error at a line of a file of the user's."""
+    return UserError(f"{path}, line {line}: {why}")
 
 
 GIB = 1 << 30

@@ -17,7 +17,7 @@ from gemmrepro.core.draws import DISTRIBUTIONS as LAWS
 from gemmrepro.core.draws import draw_ids, draw_ring, draw_words, link_to
 from gemmrepro.core.dtypes import STORAGE, bits
 from gemmrepro.errors import UserError
-from gemmrepro.operations import Launched, Problem, Shape, counts
+from gemmrepro.operations import Problem, Shape, Work, counts
 from gemmrepro.registry import Kernel, TensorMap
 
 __all__ = ["LAWS", "Launcher", "Operands", "draw_ids", "draw_ring", "draw_words", "link_to", "random", "work"]
@@ -30,10 +30,9 @@ _CUDA_DTYPES = {"fp32": "FLOAT32", "tf32": "FLOAT32", "fp16": "FLOAT16", "bf16":
 _INTEGERS = {32: np.int32, 64: np.int64}
 
 
-def work(kernel: Kernel, shape: Shape) -> tuple[float | None, float | None]:
-    """(FLOP, compulsory bytes) of one launch with beta = 0; see `operations.Work`."""
-    amount = kernel.problem.operation.work(kernel.problem, shape, Launched(kernel.launch, kernel.params))
-    return amount.flop, amount.compulsory_bytes
+def work(kernel: Kernel, shape: Shape) -> Work:
+    """FLOP and bytes of one launch with beta = 0; see `operations.Work`."""
+    return kernel.problem.operation.work(kernel.problem, shape, kernel)
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,10 @@ class Operands:
 
     gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS.
     gemm_epilogue: inputs A, B as for gemm, C[m,n] and bias[n], output D[m,n] = GELU(alpha A B + beta C + bias).
-    vector_add: inputs x[n], y[n], output z[n].
-    vector_add_in_place: input x[n], output y[n], which is read as well.
+    vector_add: inputs x[n], y[n], output z[n]. vector_add_in_place: input x[n], output y[n], which is read as well.
     recurrence: output int32 [x after k steps from n, cycles, nanoseconds]. walk: input links[n], output int32 [place
     after k hops in words, cycles, nanoseconds]. stream: input words[n], output sums of what k passes read.
-    copy: input and output matrices [m,n].
-    gelu: input x[n], output y[n].
+    copy: input and output matrices [m,n]. gelu: input x[n], output y[n].
     ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
     ceiling_bytes: input and output of shape.n elements of 16 bytes.
     vector_copy: input and output of shape.n elements. reduce: input x[n], output one element, their sum.
@@ -76,13 +73,9 @@ class Operands:
         )
 
     def arguments(self, kernel: Kernel, workspace: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
-        """The arguments of a launch of `kernel`, in the order of its C signature.
+        """The arguments of a launch of `kernel`, in the order of its C signature; `workspace` has arrays by name.
 
-        Args:
-            workspace: arrays by name, in addition to A, B and C or instead of them.
-
-        Raises:
-            UserError: the driver refuses a tensor map, or the kernel computes C = A B and alpha is not 1 or beta not 0.
+        Raises UserError if the driver refuses a tensor map, or the kernel computes C = A B and would have to scale.
         """
         # One launch of several may write no C, and leave alpha and beta to another.
         writes_c = bool({"c", "map:c", "array:c"} & {*kernel.call.arguments})
@@ -103,13 +96,12 @@ class Operands:
                 return (np.int32(name),)
             if name.startswith("n="):
                 return (type(scalars["n"])(int(name[2:])),)
-            if name.startswith("map:"):
-                operand = name.removeprefix("map:")
+            kind, _, operand = name.rpartition(":")
+            if kind == "map":
                 buffer = kernel.run.workspace.get(operand)
                 stored = (workspace[operand], buffer.dtype) if buffer else None
                 return (self.tensor_map(operand, kernel.call.tensor_maps[operand], kernel.id, stored),)
-            if name.startswith("array:"):
-                operand = name.removeprefix("array:")
+            if kind == "array":
                 lengths = workspace[operand].shape if operand in workspace else self.lengths(operand)
                 strides = [math.prod(lengths[axis + 1 :]) for axis in range(len(lengths))]
                 return (arrays[operand].data.ptr, *map(np.int32, (*lengths, *strides)))
@@ -131,13 +123,9 @@ class Operands:
         return {**dict(zip(self._names, self.inputs, strict=False)), "c": self.output}
 
     def tensor_map(self, operand: str, wanted: TensorMap, kernel_id: str, stored: tuple[Any, str] | None = None) -> Any:
-        """The TMA descriptor of an input or of the output ``c``; loads outside the matrix read zeros.
+        """The TMA descriptor of an input or of the output ``c``; loads outside the matrix read zeros. See `encoded`.
 
-        Args:
-            stored: another array and its dtype, instead of the operand; its leading axes are flattened into rows.
-
-        Raises:
-            UserError: the driver refuses it: a row's length is not a multiple of 16 bytes, or the box is too large.
+        `stored` is another array and its dtype, instead of the operand; its leading axes are flattened into rows.
         """
         if stored is not None:
             array, dtype = stored[0].reshape(-1, stored[0].shape[-1]), stored[1]
@@ -150,8 +138,7 @@ class Operands:
 def encoded(array: Any, dtype: str, wanted: TensorMap, kernel_id: str, name: str) -> Any:
     """The TMA descriptor of a matrix that is stored by rows; `name` is what a message calls it.
 
-    Raises:
-        UserError: the driver refuses it: a row's length is not a multiple of 16 bytes, or the box is too large.
+    Raises UserError if the driver refuses it: a row's length is not a multiple of 16 bytes, or the box is too large.
     """
     # cuda.core encodes it with cuda.bindings' cuTensorMapEncodeTiled; its enumerations have no public name yet.
     from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle

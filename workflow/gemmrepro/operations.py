@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 from gemmrepro.core.draws import draw_ids, draw_normal, draw_ring, draw_scaled, draw_words
 from gemmrepro.core.dtypes import DTYPES
@@ -82,11 +82,7 @@ class Problem:
         return operation(self.op)
 
     def dtype_of(self, operand: str) -> str:
-        """The type of an operand: the output's of ``c``, and an input's own or `dtype_in`.
-
-        Raises:
-            UserError: the operation has no such operand.
-        """
+        """The type of an operand: `dtype_out` of ``c``, an input's own or `dtype_in`. Raises UserError for another."""
         if operand == "c":
             return self.dtype_out
         for each in self.operation.inputs:
@@ -121,51 +117,9 @@ class Arrays:
     output: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Work:
-    """Work of one launch with beta = 0; None where a number is meaningless for the operation.
-
-    Attributes:
-        flop: floating-point operations; an FMA counts as two.
-        compulsory_bytes: minimum device-memory traffic: each input read once, each output written once.
-    """
-
-    flop: float | None
-    compulsory_bytes: float | None
-
-
-class Geometry(Protocol):
-    """Grid (blocks) and block (threads) of a launch."""
-
-    @property
-    def grid(self) -> tuple[int, int, int]: ...
-
-    @property
-    def block(self) -> tuple[int, int, int]: ...
-
-
-@dataclass(frozen=True)
-class Launched:
-    """The fields of a kernel's record that decide its work, where the shape alone does not."""
-
-    launch: Callable[[Shape], Geometry]
-    params: Mapping[str, int]
-
-
-def _bytes_alone(problem: Problem, shape: Shape, launched: Launched) -> Work:
-    return Work(None, float(nbytes(problem, shape)))
-
-
-def _size_of_data(problem: Problem, shape: Shape) -> int:
-    return nbytes(problem, shape)
-
-
-def _normal(problem: Problem, shape: Shape, seed: int, xp: Any) -> list[Any]:
-    return draw_normal(counts(problem, shape)[0], problem.dtype_in, seed, xp)
-
-
-def _no_axes(problem: Problem) -> Mapping[str, str]:
-    return {}
+Work = tuple[float | None, float | None]
+"""FLOP of one launch with beta = 0 (an FMA counts as two), and the least bytes of device memory that it moves: each
+input read once, each output written once. None where a number is meaningless."""
 
 
 def _vector(n: int) -> Shape:
@@ -177,12 +131,11 @@ class Operation:
     """One operation: everything but how results are judged, which is in `gates`.
 
     Attributes:
-        name: as in `Compute.op`.
         arguments: default C signature; see `Call.arguments`. An int is passed as itself (int32).
         arrays: shapes of the inputs and the output as stored.
         inputs: the inputs in the order of `arrays`, which may have fewer.
         shape_of: the shape that a configured size stands for.
-        work: FLOP and compulsory bytes of one launch.
+        work: of one launch of a kernel, given by its record.
         check_bytes: bytes of device memory that a check on the GPU needs in addition to the operands.
         draw: random inputs for a seed, made with an array module (NumPy or CuPy).
         axes: axes of the shape that arrays a, b and c span, in order (``{"a": "mk"}``); empty if they span none.
@@ -200,10 +153,12 @@ class Operation:
     arrays: Callable[[Problem, Shape], Arrays]
     inputs: tuple[Input, ...] = (Input("a"), Input("b"))
     shape_of: Callable[[int], Shape] = _vector
-    work: Callable[[Problem, Shape, Launched], Work] = _bytes_alone
-    check_bytes: Callable[[Problem, Shape], int] = _size_of_data
-    draw: Callable[[Problem, Shape, int, Any], list[Any]] = _normal
-    axes: Callable[[Problem], Mapping[str, str]] = _no_axes
+    work: Callable[[Problem, Shape, Any], Work] = lambda problem, shape, kernel: (None, float(nbytes(problem, shape)))
+    check_bytes: Callable[[Problem, Shape], int] = lambda problem, shape: nbytes(problem, shape)
+    draw: Callable[[Problem, Shape, int, Any], list[Any]] = lambda problem, shape, seed, xp: draw_normal(
+        counts(problem, shape)[0], problem.dtype_in, seed, xp
+    )
+    axes: Callable[[Problem], Mapping[str, str]] = lambda problem: {}
     n_bits: int = 32
     tails: Shape = Shape(1, 100_003, 1)
     layouts: tuple[str, ...] = ()
@@ -234,13 +189,8 @@ def _scaled_arrays(problem: Problem, shape: Shape) -> Arrays:
     return Arrays(((m, k), (n, k), (depth, m), (columns, math.ceil(depth / 4) * 4)), (m, n))
 
 
-def _scaled_draw(problem: Problem, shape: Shape, seed: int, xp: Any) -> list[Any]:
-    """Normal A and B, each block divided by a scale that takes its largest element to the largest of its type."""
-    return draw_scaled((shape.m, shape.n, shape.k), problem.dtype_in, seed, xp)
-
-
-def _gemm_work(problem: Problem, shape: Shape, launched: Launched) -> Work:
-    return Work(2.0 * shape.m * shape.n * shape.k, float(nbytes(problem, shape)))
+def _gemm_work(problem: Problem, shape: Shape, kernel: Any) -> Work:
+    return 2.0 * shape.m * shape.n * shape.k, float(nbytes(problem, shape))
 
 
 def _gemm_check_bytes(problem: Problem, shape: Shape) -> int:
@@ -249,14 +199,13 @@ def _gemm_check_bytes(problem: Problem, shape: Shape) -> int:
     return 16 * shape.m * shape.n + 16 * shape.k * shape.n + block * (16 * shape.k + 64 * shape.n)
 
 
-def _loop_work(problem: Problem, shape: Shape, launched: Launched) -> Work:
+def _loop_work(problem: Problem, shape: Shape, kernel: Any) -> Work:
     """FLOP of a loop. Its record counts FLOP per block and iteration, or FMAs per thread and iteration."""
-    geometry, params = launched.launch(shape), launched.params
-    blocks, iterations = math.prod(geometry.grid), params["iterations"]
+    launch, params = kernel.launch(shape), kernel.params
+    blocks, iterations = math.prod(launch.grid), params["iterations"]
     if per_block := params.get("flops_per_block_iteration"):
-        return Work(float(blocks * iterations * per_block), None)
-    threads = blocks * math.prod(geometry.block)
-    return Work(2.0 * threads * iterations * params["ffma_per_iteration"], None)
+        return float(blocks * iterations * per_block), None
+    return 2.0 * blocks * math.prod(launch.block) * iterations * params["ffma_per_iteration"], None
 
 
 def _same_length(inputs: int, factor: int = 1) -> Callable[[Problem, Shape], Arrays]:
@@ -307,7 +256,9 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 shape_of=Shape.cube,
                 work=_gemm_work,
                 check_bytes=lambda problem, shape: _gemm_check_bytes(problem, shape) + 24 * shape.m * shape.k,
-                draw=_scaled_draw,
+                draw=lambda problem, shape, seed, xp: draw_scaled(
+                    (shape.m, shape.n, shape.k), problem.dtype_in, seed, xp
+                ),
                 axes=lambda problem: {"a": "mk", "b": "nk", "c": "mn"},
                 tails=Shape(300, 51, 65),
                 layouts=(K_MAJOR_B,),
@@ -326,7 +277,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 ("n", "a", "c"),
                 _same_length(1),
                 shape_of=lambda size: _vector(VECTOR_ELEMENTS),  # whatever the size
-                work=lambda problem, shape, launched: Work(None, 1.5 * nbytes(problem, shape)),  # y is read as well
+                work=lambda problem, shape, kernel: (None, 1.5 * nbytes(problem, shape)),  # y is read as well
                 axes=lambda problem: {"a": "n", "c": "n"},
                 swept=False,  # each launch changes its own input
             ),
@@ -334,7 +285,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 "recurrence",
                 ("n", "k", RECURRENCE[0], RECURRENCE[1], "c"),
                 lambda problem, shape: Arrays((), (PROBE_RESULTS,)),
-                work=lambda problem, shape, launched: Work(None, None),
+                work=lambda problem, shape, kernel: (None, None),
                 check_bytes=lambda problem, shape: 0,
                 tails=Shape(1, 12345, 3),
                 swept=False,
@@ -343,7 +294,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 "walk",
                 ("a", "n", "k", "c"),
                 lambda problem, shape: Arrays(((shape.n,),), (PROBE_RESULTS,)),
-                work=lambda problem, shape, launched: Work(None, None),
+                work=lambda problem, shape, kernel: (None, None),
                 draw=lambda problem, shape, seed, xp: [draw_ring(shape.n, LINK_WORDS, seed, xp)],
                 tails=Shape(1, 4096, 3),
                 swept=False,
@@ -352,7 +303,7 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
                 "stream",
                 ("a", "n", "k", "c"),
                 lambda problem, shape: Arrays(((shape.n,),), (max(1, shape.n // STREAM_CHUNK) * shape.k,)),
-                work=lambda problem, shape, launched: Work(None, 4.0 * shape.n * shape.k),
+                work=lambda problem, shape, kernel: (None, 4.0 * shape.n * shape.k),
                 draw=lambda problem, shape, seed, xp: [draw_words(shape.n, seed, xp)],
                 tails=Shape(1, 3, 2),
                 swept=False,
@@ -404,12 +355,7 @@ def operation(name: str) -> Operation:
 
 
 def shape_of(op: str, size: int) -> Shape:
-    """The shape that a configured `size` means for operation `op`.
-
-    GEMM: m = n = k. Matrix copy: m = n. Vector addition: 2^20 elements at any size. Copy ceiling: size x 2^26 elements
-    of 16 bytes (1 GiB read and 1 GiB written at size 1). Arithmetic ceilings: size x the registered grid. Vector copy,
-    sum and histogram (256 bins): `size` elements.
-    """
+    """The shape that a configured `size` means for operation `op`: m = n = k of a GEMM, elements of a vector."""
     return operation(op).shape_of(size)
 
 

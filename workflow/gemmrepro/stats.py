@@ -34,7 +34,7 @@ share; they left no gaps and are not widened."""
 
 @dataclass(frozen=True)
 class Interval:
-    """A point estimate and the interval around it, all in the unit of the data."""
+    """A point estimate and the interval around it, in the unit of the data."""
 
     value: float
     low: float
@@ -45,22 +45,15 @@ class Interval:
         """Full width over the value."""
         return (self.high - self.low) / self.value if self.value else math.inf
 
-    def overlaps(self, other: Interval) -> bool:
-        """Whether the two intervals share a point."""
-        return self.low <= other.high and other.low <= self.high
-
 
 @lru_cache(maxsize=4096)
-def median_ranks(count: int, confidence: float = CONFIDENCE) -> tuple[int, int, float]:
-    """Ranks (0-based) of the order statistics that bound the median of `count` samples.
+def median_ranks(count: int) -> tuple[int, int, float]:
+    """Ranks (0-based) of the order statistics that bound the median of `count` samples, and their coverage.
 
     The number of samples below the median is binomial(count, 1/2), so the interval between the order statistics of
     rank l and count-1-l covers the median with probability 1 - 2 P(X <= l) (H. A. David and H. N. Nagaraja, *Order
-    Statistics*, section 7.1). The result is the largest l that reaches `confidence`. With fewer than 6 samples none
-    reaches 95%, and the whole range is returned with its actual coverage.
-
-    Returns:
-        (low rank, high rank, coverage).
+    Statistics*, section 7.1). The result is the largest l that reaches CONFIDENCE. With fewer than 6 samples none
+    does, and the whole range is returned.
 
     Raises:
         ValueError: there is no sample.
@@ -69,37 +62,37 @@ def median_ranks(count: int, confidence: float = CONFIDENCE) -> tuple[int, int, 
         raise ValueError("a median needs at least one sample")
     # In whole numbers, of 2^count outcomes: exact, and scipy.stats takes 0.6 s to import.
     low, outcomes, of_next = 0, 1, count
-    while (outcomes + of_next) / 2**count <= (1.0 - confidence) / 2:
+    while (outcomes + of_next) / 2**count <= (1.0 - CONFIDENCE) / 2:
         low, outcomes = low + 1, outcomes + of_next
         of_next = of_next * (count - low) // (low + 1)
     return low, count - 1 - low, max(0.0, 1.0 - 2.0 * (outcomes / 2**count))
 
 
-def median_interval(samples: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Interval:
+def median_interval(samples: Sequence[float] | np.ndarray) -> Interval:
     """The median of `samples` and its distribution-free interval (see `median_ranks`)."""
     ordered = np.sort(np.asarray(samples, dtype=np.float64))
-    low, high, _ = median_ranks(len(ordered), confidence)
+    low, high, _ = median_ranks(len(ordered))
     return Interval(float(np.median(ordered)), float(ordered[low]), float(ordered[high]))
 
 
 @lru_cache(maxsize=256)
-def t_quantile(freedom: int, confidence: float = CONFIDENCE) -> float:
+def t_quantile(freedom: int) -> float:
     """Half-width factor of a two-sided Student t interval with `freedom` degrees of freedom."""
     # What scipy.stats.t.ppf calls; scipy.stats takes 0.6 s to import.
     from scipy.special import stdtrit
 
     if freedom < 1:
         raise ValueError("a t interval needs at least two values")
-    return float(stdtrit(freedom, 0.5 + confidence / 2))
+    return float(stdtrit(freedom, 0.5 + CONFIDENCE / 2))
 
 
-def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Interval:
+def mean_interval(values: Sequence[float] | np.ndarray) -> Interval:
     """Mean of `values` with its Student t interval; an interval of width zero for a single value."""
     data = np.asarray(values, dtype=np.float64)
     mean = float(data.mean())
     if len(data) < 2:
         return Interval(mean, mean, mean)
-    half = t_quantile(len(data) - 1, confidence) * float(data.std(ddof=1)) / math.sqrt(len(data))
+    half = t_quantile(len(data) - 1) * float(data.std(ddof=1)) / math.sqrt(len(data))
     return Interval(mean, mean - half, mean + half)
 
 
@@ -110,10 +103,7 @@ def resolution(samples: Sequence[float] | np.ndarray) -> float:
 
 
 def rounds_interval(
-    rounds: Sequence[Sequence[float] | np.ndarray],
-    confidence: float = CONFIDENCE,
-    tick: float = 0.0,
-    repeatability: float = 0.0,
+    rounds: Sequence[Sequence[float] | np.ndarray], tick: float = 0.0, repeatability: float = 0.0
 ) -> Interval:
     """Level of a quantity sampled in several rounds, with an interval that includes the drift between them.
 
@@ -123,8 +113,7 @@ def rounds_interval(
 
     Args:
         rounds: one sequence of samples per round, in any unit; empty rounds are ignored.
-        tick: resolution of the clock in the same unit; it widens the interval on both sides, since equal readings are
-            known no better than that.
+        tick: resolution of the clock in the same unit, which widens the interval on both sides.
         repeatability: widens the interval further, relative to the value (see REPEATABILITY).
 
     Raises:
@@ -137,35 +126,29 @@ def rounds_interval(
     value = float(np.median(medians))
     parts = [Interval(value, value, value)]
     if len(medians) > 1:
-        parts.append(mean_interval(medians, confidence))
+        parts.append(mean_interval(medians))
     pooled = np.concatenate([samples - level + value for samples, level in zip(data, medians, strict=True)])
     if len(pooled) > len(medians):
-        parts.append(median_interval(pooled, confidence))
+        parts.append(median_interval(pooled))
     margin = tick + repeatability * value
     low, high = min(part.low for part in parts) - margin, max(part.high for part in parts) + margin
     return Interval(value, max(0.0, low), high)
 
 
 def ratio_interval(
-    baseline: Sequence[Sequence[float]],
-    kernel: Sequence[Sequence[float]],
-    confidence: float = CONFIDENCE,
-    ticks: tuple[float, float] = (0.0, 0.0),
+    baseline: Sequence[Sequence[float]], kernel: Sequence[Sequence[float]], ticks: tuple[float, float] = (0.0, 0.0)
 ) -> Interval:
     """Baseline time over kernel time from interleaved samples: above 1, the kernel is faster.
 
-    Each baseline sample is divided by the adjacent kernel sample, so that drift slower than one pair cancels before
-    anything is averaged; the rounds are then treated as in `rounds_interval`.
-
-    Args:
-        baseline, kernel: one sequence per round, in the same unit; the i-th entries of a round are a pair.
-        ticks: resolution of the clock for the baseline's times and for the kernel's, in their unit.
+    Each baseline sample is divided by the adjacent kernel sample, the one of the same index in its round, so that drift
+    slower than one pair cancels before anything is averaged; the rounds are then treated as in `rounds_interval`.
+    `ticks` are the clock's resolution for the baseline's times and for the kernel's, in their unit.
     """
     pairs = [
         np.asarray(baseline_times, dtype=np.float64) / np.asarray(kernel_times, dtype=np.float64)
         for baseline_times, kernel_times in zip(baseline, kernel, strict=True)
     ]
-    level = rounds_interval(pairs, confidence)
+    level = rounds_interval(pairs)
     medians = (float(np.median(np.concatenate([np.asarray(part) for part in side]))) for side in (baseline, kernel))
     tick = level.value * sum(tick / median for tick, median in zip(ticks, medians, strict=True))
     return Interval(level.value, max(0.0, level.low - tick), level.high + tick)

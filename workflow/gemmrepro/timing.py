@@ -4,9 +4,8 @@
 bracket the kernel and not the host's launch calls; they still add one to two microseconds.
 
 **Launches under 50 µs** are too short for that overhead. If either side of a point is that short, both are captured as
-CUDA graphs of many launches, and a sample is the time of a replay divided by its launches. It includes the gap between
-two launches of a graph (about a microsecond), as back-to-back use would. A kernel whose host program reads from the GPU
-between its launches cannot be captured and is timed launch by launch.
+CUDA graphs of many launches, and a sample is the time of a replay divided by its launches, gaps of about a microsecond
+included. A kernel whose host program reads from the GPU between its launches is timed launch by launch.
 
 **Warm**: the previous launch, of either side, touched the same A, B and C, so whatever fits is already in L2.
 
@@ -18,9 +17,8 @@ either way.)
 
 **Data** are random: zeros toggle no bits, draw less power and run faster than real data.
 
-**When to stop.** A round ends when the 95% interval of its samples' median, and of the ratio's, is as narrow as the
-plan asks, or when its time is up. It takes at least `least` samples, unless one pair alone exceeds the round's time:
-then it takes one, and the other rounds add more.
+**When to stop.** A round ends when the 95% intervals of its samples' median and of the ratio's are as narrow as the
+plan asks, or when its time is up; it takes at least `least` samples, unless one pair alone exceeds the round's time.
 """
 
 from __future__ import annotations
@@ -73,13 +71,7 @@ Pair = tuple[float, float | None]
 
 @dataclass(frozen=True)
 class Plan:
-    """When a round has enough samples.
-
-    Attributes:
-        interval: the relative full width of the 95% interval to reach.
-        seconds: the time of a round.
-        least, most: bounds on its number of samples.
-    """
+    """When a round has enough samples; `interval` is the relative full width of the 95% interval to reach."""
 
     interval: float
     seconds: float
@@ -95,10 +87,7 @@ class Plan:
 class Burst:
     """One round of one point. Times in µs; the i-th entries of both lists are adjacent samples.
 
-    Attributes:
-        times, baseline: samples of the kernel and of the baseline; `baseline` is empty if there is none.
-        sensors: readings of `Session.sensors` during the round.
-        mode: how samples were taken, as text.
+    `baseline` is empty if there is none; `sensors` are readings of `Session.sensors`; `mode` describes the samples.
     """
 
     times: list[float] = field(default_factory=list)
@@ -111,7 +100,7 @@ class Burst:
         self.baseline += [time_us for _, time_us in pairs if time_us is not None]
 
     def settled(self, interval: float) -> bool:
-        """Whether the median and the ratio to the baseline have intervals of at most `interval` (relative width)."""
+        """Whether the median and the ratio have intervals of at most `interval` (relative width)."""
         if len(self.times) < 6:  # fewer samples have no order statistics that reach 95%
             return False
         if stats.median_interval(self.times).relative_width > interval:
@@ -128,12 +117,7 @@ def collect(
     pair_seconds: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> Burst:
-    """Sample pairs until `plan` is satisfied.
-
-    Args:
-        measure: takes and returns that many pairs; called with growing numbers, so that the host rarely waits.
-        pair_seconds: expected time of one pair, overhead included.
-    """
+    """Sample pairs until `plan` is satisfied; `measure` takes as many as it is told, each in about `pair_seconds`."""
     burst = Burst()
     start = clock()
     needed = plan.needed(pair_seconds)
@@ -167,14 +151,9 @@ def graph_launches(launch_us: float, copies: int = 1) -> int:
 
 @dataclass(frozen=True)
 class _Samples:
-    """How samples are taken.
+    """The way to take samples: per side, the call that makes one and its launches.
 
-    Attributes:
-        calls: per side, the call that makes one sample.
-        launches: per side, the launches in that call.
-        mode: a description for the recording.
-        before: called before each sample, outside the timed region.
-        overhead: seconds per sample in addition to its launches.
+    `before` is called before each sample, outside the timed region; `overhead` is in seconds a sample.
     """
 
     calls: Sequence[Callable[[], None]]
@@ -211,7 +190,7 @@ class Timer:
     def _run(
         self, sides: Sequence[Callable[[], None]], count: int, before: Callable[[], None] | None, burst: Burst | None
     ) -> list[list[float]]:
-        """Run all sides alternately, `count` times each; return µs as [count][side]."""
+        """Run all sides alternately, `count` times each; µs as [count][side]."""
         stream = self.session.stream
         events = self._event_pairs(count * len(sides))
         for index in range(count * len(sides)):
@@ -233,10 +212,7 @@ class Timer:
         return self._run([call], 1, None, None)[0][0]
 
     def estimate(self, call: Callable[[], None], first_us: float) -> float:
-        """Time of one launch in µs: the least of several, or of two where repeating it would take long.
-
-        `first_us` is the time of the first launch ever, which may hold the loading of a library.
-        """
+        """Time of one launch in µs, the least of several, or of two long ones; the first may have loaded a library."""
         least = min(first_us, self.once(call))
         return least if least > STEADY_US else min(least, *(row[0] for row in self._run([call], 5, None, None)))
 

@@ -33,10 +33,15 @@ rule verdicts:
         " 2>&1 | tee {log}"
 
 
+def recorded_on(gpu):
+    """Every committed file of one GPU's recordings."""
+    return sorted(str(path) for path in Path(PLAN.recordings).parent.joinpath(gpu).rglob("*") if path.is_file())
+
+
 # Another GPU's recordings, judged by themselves, for the page that shows GPUs side by side.
 rule verdicts_on:
     input:
-        recordings=lambda wildcards: ancient(PLAN.recorded_on(wildcards.gpu)),
+        recordings=lambda wildcards: ancient(recorded_on(wildcards.gpu)),
         judged_by=ancient([*JUDGED_BY, *RECORDING_RULES]),
         records=PLAN.builds_in(FAMILIES),
         image=in_image("report"),
@@ -51,8 +56,8 @@ rule verdicts_on:
         image("report")
     params:
         folder=subpath(output.verdicts, parent=True),
-        recordings=lambda wildcards: PLAN.recordings_on(wildcards.gpu),
-        recorded=lambda wildcards: contents(PLAN.recorded_on(wildcards.gpu)),
+        recordings=lambda wildcards: str(Path(PLAN.recordings).parent / wildcards.gpu),
+        recorded=lambda wildcards: contents(recorded_on(wildcards.gpu)),
         families=",".join(FAMILIES),
         experiments=[
             f"{family}={','.join(each.name for each in made)}"

@@ -91,7 +91,7 @@ try:
     SOURCES = Sources.read()
     MEMO = dependencies.Memo(Path(".snakemake/gemmrepro.memo"), config["tuned_gpu"])
     if CONTAINERS:
-        use_apptainer(os.environ, workflow.is_main_process)
+        use_apptainer(os.environ)
 except UserError as error:
     stop(error)
 

@@ -26,13 +26,13 @@ JUDGED_BY = [
 ]
 
 
-PLACES = (experiments.path_of, tables.path_of, paper_figures.path_of)
+PLACES = (experiments.path_of, paper_figures.path_of)
 
 
 def declared(families):
-    """The Python files of families that declare experiments and figures."""
-    paths = [place(family) for family in families for place in PLACES]
-    return [path for path in paths if path.is_file()]
+    """The Python files that declare experiments and figures of families, and the articles' figures of them."""
+    paths = [path for family in families for place in PLACES if (path := place(family)).is_file()]
+    return [*paths, *tables.files(families)]
 
 
 def recording(family):

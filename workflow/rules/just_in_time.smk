@@ -23,7 +23,7 @@ rule just_in_time_check:
     message:
         "Compiling the kernels of {wildcards.family} just in time, to compare them with their binaries"
     shell:
-        "python3 -m gemmrepro just-in-time --family {wildcards.family} --build results/build --size 4096 --out {output}"
+        "python3 -m gemmrepro just-in-time --family {wildcards.family} --build results/build --out {output}"
         " 2>&1 | tee {log}"
 
 

@@ -65,7 +65,7 @@ if PLAN.live:
             "Tuning {wildcards.tunable} on the GPU (finished timings survive an interruption)"
         shell:
             "python3 -m gemmrepro tune-measure --kernel {wildcards.tunable} --candidates {params.folder}"
-            " --sizes {params.sizes} --out {output.winner} --table {output.table} 2>&1 | tee {log}"
+            " --sizes {params.sizes} --out {output.winner} 2>&1 | tee {log}"
 
     rule tune:
         input:

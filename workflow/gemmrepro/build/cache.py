@@ -1,11 +1,8 @@
 """Finished builds in a folder that outlives a checkout and may be shared by several.
 
 An entry is filed under everything that determines its three files: the build key, the targets, what the build reads of
-the record, this package's code and the versions of the tools.
-
-An entry is a zip with its key as comment, whose checksums are compared whenever it is read, so that a damaged entry is
-as good as none. Entries appear whole, by renaming, and any number of processes may read and write at once. When the
-folder outgrows its limit, the entries that were not used for longest go first.
+the record, this package's code and the versions of the tools. It is a zip with its key as comment, whose checksums are
+compared whenever it is read: a damaged entry is as good as none. Any number of processes may read and write at once.
 """
 
 from __future__ import annotations
@@ -23,12 +20,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from gemmrepro.build.compile import Compiled, wanted_archs
+from gemmrepro.build.compile import wanted_archs
 from gemmrepro.build.key import build_key
-from gemmrepro.build.record import Build
 from gemmrepro.build.toolkit import Toolkit, run
 from gemmrepro.core import dependencies
-from gemmrepro.core.files import json_text, write_atomic
+from gemmrepro.core.files import write_atomic
 from gemmrepro.core.trees import digest
 from gemmrepro.registry import Kernel, keys
 
@@ -88,8 +84,7 @@ class Cache:
 
 
 def _remove(path: Path) -> None:
-    """Another process may have been faster, or the folder may be read-only."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # another process was faster, or the folder is read-only
         path.unlink()
 
 
@@ -101,26 +96,6 @@ OF_COMPILER = {
     "cutile": ("gemmrepro.build.cutile", "gemmrepro.build.cutile_export"),
 }
 """Modules that serve one compiler alone: an edit of theirs recompiles only its kernels."""
-
-_TOOLS = ("nvcc", "ptxas", "cuobjdump", "nvdisasm", "g++")
-
-FATBIN, SASS, RECORD = ".fatbin", ".sass", ".json"
-
-
-def found(key: str, kept: Cache) -> dict[str, bytes] | None:
-    """The files of a build by suffix; None if the cache has none."""
-    files = kept.get(key)
-    return files if files and set(files) == {FATBIN, SASS, RECORD} else None
-
-
-def files_of(compiled: Compiled) -> dict[str, bytes]:
-    """The files of a build by suffix."""
-    return {FATBIN: compiled.fatbin, SASS: compiled.sass.encode(), RECORD: written(compiled.record)}
-
-
-def written(record: Build) -> bytes:
-    """A build record as its file holds it."""
-    return json_text(record.to_json()).encode()
 
 
 def entry_key(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> str:
@@ -138,10 +113,7 @@ def entry_key(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> str:
 
 @cache
 def code_of(*compilers: str) -> str:
-    """A hash of the build's code for kernels of these compilers.
-
-    The registry's counts by what it says of a kernel (`keys.compiled`), not by itself.
-    """
+    """A hash of the code that builds kernels of these compilers; the registry's counts by `keys.compiled`."""
     others = [module for name, modules in OF_COMPILER.items() if name not in compilers for module in modules]
     return dependencies.code_hash("gemmrepro.build.compile", without=frozenset({"gemmrepro.registry", *others}))
 
@@ -149,5 +121,5 @@ def code_of(*compilers: str) -> str:
 @cache
 def _versions() -> list[str]:
     """What the tools on PATH say of their versions; nothing for one that is missing."""
-    found = [tool for tool in _TOOLS if shutil.which(tool)]
-    return [f"{tool}: {run([tool, '--version'], check=False).stdout}" for tool in found]
+    tools = filter(shutil.which, ("nvcc", "ptxas", "cuobjdump", "nvdisasm", "g++"))
+    return [f"{tool}: {run([tool, '--version'], check=False).stdout}" for tool in tools]

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.build import sass
 from gemmrepro.build.key import compiler, keyed
-from gemmrepro.build.listings import Listings, Together
-from gemmrepro.build.record import Build, MachineCode, Usage
-from gemmrepro.build.sass import parse_advisories, parse_constants
-from gemmrepro.build.toolkit import Toolkit, capability, find_toolkit
-from gemmrepro.core import names
+from gemmrepro.build.listings import Listings
+from gemmrepro.build.record import FATBIN, RECORD, SASS, MachineCode, Usage
+from gemmrepro.build.toolkit import Toolkit, capability
 from gemmrepro.core.paths import shown
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel, targets
@@ -28,8 +26,7 @@ from gemmrepro.registry import Kernel, targets
 def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list[str]:
     """The targets of `kernel` among `archs`, oldest first.
 
-    Raises:
-        UserError: an architecture is malformed, or unknown to the toolkit, or none of them suits the kernel.
+    Raises UserError if an architecture is malformed or unknown to the toolkit, or none of them suits the kernel.
     """
     for arch in archs:
         if not re.fullmatch(r"\d{2,3}[af]?", arch):
@@ -50,15 +47,6 @@ def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list
         needs, add = f"only runs on sm_{', sm_'.join(kernel.platform.targets)}", kernel.platform.targets[0].rstrip("af")
     place = f"build.{toolkit.name} in the config"
     raise UserError(f"{kernel.id} {needs}, and --kernels {','.join(archs)} has none; add {add} to {place}.")
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A compiled kernel: the fat binary, the disassembly for all architectures as text, and the build record."""
-
-    fatbin: bytes
-    sass: str
-    record: Build
 
 
 @dataclass(frozen=True)
@@ -85,32 +73,20 @@ class Units:
     units: Sequence[Unit]
     refused: Mapping[str, str | None]
 
-
-def build(kernel: Kernel, toolkit_name: str, archs: Sequence[str], threads: int = 1) -> Compiled:
-    """Compile `kernel` for its targets among `archs`, `threads` of them in parallel, and inspect the result.
-
-    Raises:
-        UserError: see `find_toolkit`, `compile_units` and `inspect`.
-    """
-    _check_toolkit(kernel, toolkit_name)
-    with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as folder:
-        units = compile_units(kernel, find_toolkit(toolkit_name), archs, threads, Path(folder))
-        return inspect(units, together([units]))
-
-
-def _check_toolkit(kernel: Kernel, name: str) -> None:
-    if name in names.TOOLKITS and name not in kernel.platform.toolkits:
-        raise UserError(f"{kernel.id} is not built by {name}; its toolkits: {', '.join(kernel.platform.toolkits)}.")
+    @property
+    def paths(self) -> list[Path]:
+        return [unit.path for unit in self.units]
 
 
 def compile_units(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, folder: Path) -> Units:
     """Compile `kernel` for its targets among `archs` into `folder`, `threads` of them in parallel.
 
-    Raises:
-        UserError: see `wanted_archs`; or the toolkit is none of the kernel's, the source is missing or does not
-            compile, or the compiler is expected to refuse all of `archs`.
+    Raises UserError as `wanted_archs`, or if the toolkit is none of the kernel's, the source is missing or does not
+    compile, or the compiler is expected to refuse all of `archs`.
     """
-    _check_toolkit(kernel, toolkit.name)
+    if toolkit.name not in kernel.platform.toolkits:
+        known = ", ".join(kernel.platform.toolkits)
+        raise UserError(f"{kernel.id} is not built by {toolkit.name}; its toolkits: {known}.")
     chosen, unwanted = _without_refused(kernel, toolkit, wanted_archs(kernel, toolkit, archs))
     refused: Mapping[str, str | None] = {}
     if unwanted:
@@ -124,16 +100,15 @@ def compile_units(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], thread
     return Units(kernel, toolkit, chosen, units, refused)
 
 
-def together(compiled: Iterable[Units]) -> Together:
-    """The binaries of several kernels, whose machine code is listed at once."""
-    return Together([unit.path for units in compiled for unit in units.units])
+def inspect(compiled: Units, listed: Mapping[Path, tuple[sass.Function, ...]]) -> dict[str, bytes]:
+    """A kernel's fat binary, disassembly and build record, by suffix. Raises UserError if the toolkit cannot read it.
 
-
-def inspect(compiled: Units, listed: Together) -> Compiled:
-    """What a kernel's fat binaries hold. Raises UserError if the toolkit cannot read one."""
+    Args:
+        listed: functions of binaries that were listed together; see `Listings`.
+    """
     kernel, toolkit = compiled.kernel, compiled.toolkit
     # Several fat binaries are concatenated; `gpu.loaded` splits them again.
-    fatbin = b"".join(unit.path.read_bytes() for unit in compiled.units)
+    fatbin = b"".join(path.read_bytes() for path in compiled.paths)
     codes: dict[str, dict[str, MachineCode]] = {}
     functions: dict[str, Mapping[str, sass.Function]] = {}
     for unit in compiled.units:
@@ -146,27 +121,25 @@ def inspect(compiled: Units, listed: Together) -> Compiled:
     record = replace(
         record,
         flags=(*record.flags, *compiler(kernel).target_flags(kernel, compiled.archs)),
-        advisories=tuple(parse_advisories("".join(unit.log for unit in compiled.units))),
+        advisories=tuple(sass.parse_advisories("".join(unit.log for unit in compiled.units))),
         archs=codes[kernel.code.entry],
         variants=codes if len(kernel.codes) > 1 else {},
         refused={f"sm_{arch}": message for arch, message in compiled.refused.items()},
     )
     text = "".join(
-        f"// {kernel.id}  {arch}  {toolkit.name} {toolkit.version}\n{functions[entry][arch].text()}\n"
+        f"// {kernel.id}  {arch}  {toolkit.name} {toolkit.version}\n"
+        f"{sass.format_instructions(functions[entry][arch].instructions)}\n"
         for entry, by_arch in codes.items()
         for arch in by_arch
     )
-    return Compiled(fatbin, text, record)
+    return {FATBIN: fatbin, SASS: text.encode(), RECORD: record.written()}
 
 
 def compile_one(kernel: Kernel, toolkit: Toolkit, arch: str) -> tuple[bytes, Usage | None]:
-    """Compile `kernel` for `arch` ("90") only.
+    """The fat binary for `arch` ("90") alone, or several one after another; and its resources.
 
-    Returns: the fat binary, or several one after another; and the resources of the entry point, of several the most
-        of each. None if the binary lacks an entry point.
-
-    Raises:
-        UserError: the source is missing or does not compile, or the toolkit cannot read the machine code.
+    Of several entry points, the most of each resource; None if the binary lacks one. Raises UserError if the source is
+    missing or does not compile, or the toolkit cannot read the machine code.
     """
     images, usages = [], []
     with tempfile.TemporaryDirectory(prefix="gemmrepro-tune-") as folder:
@@ -204,11 +177,11 @@ def _machine_code(
     kernel: Kernel, archs: Sequence[str], log: str, listings: Listings, functions: Mapping[str, sass.Function]
 ) -> dict[str, MachineCode]:
     """The machine code and resources of one entry point, by architecture ("sm_90")."""
-    constants = parse_constants(listings.resources, kernel.code.entry)
+    resources = sass.parse_resources(listings.resources, kernel.code.entry)
     usage = compiler(kernel).usage(kernel.code.entry, log, listings)
     codes = {}
     for arch in (f"sm_{arch}" for arch in archs):
-        if arch not in functions or arch not in usage or arch not in constants:
+        if arch not in functions or arch not in usage or arch not in resources:
             raise UserError(
                 f"the binary of {kernel.id} has no readable machine code of '{kernel.code.entry}' for {arch}; check "
                 f"that {shown(kernel.source_path)} defines it{compiler(kernel).entry_hint}, and that nvcc, cuobjdump "
@@ -217,7 +190,7 @@ def _machine_code(
         function = functions[arch]
         codes[arch] = MachineCode(
             **vars(usage[arch]),
-            constant_bytes=constants[arch],
+            constant_bytes=resources[arch]["CONSTANT[0]"],
             barriers=function.barriers,
             instructions=function.histogram,
             instruction_total=len(function.instructions),

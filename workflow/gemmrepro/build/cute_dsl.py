@@ -9,7 +9,7 @@ for map:a, map:b, map:c. The DSL requires a host function around a kernel; the c
 Only the block's shape enters the code from the launch (``.reqntid``). The entry point has the C signature of a CUDA
 C++ kernel: the DSL passes a copy atom as the 128 bytes of its tensor map (``const __grid_constant__ CUtensorMap``),
 which are the launcher's own, so that the launcher does not depend on the DSL. Of the matrix behind a map the code knows
-the element type, the box and the swizzle, all from the record; the child process checks the entry point's parameters.
+the element type, the box and the swizzle, all from the record.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class CuteDsl(Compiler):
-    """CuTe's Python DSL."""
+    """The compiler of CuTe's Python DSL."""
 
     def packages(self, kernel: Kernel) -> dict[str, str]:
         return installed(kernel, PACKAGES, f"{PACKAGES[0]}[cu13]", 1)
@@ -58,13 +58,7 @@ class CuteDsl(Compiler):
 
 
 def compile_ptx(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, Path]:
-    """Compile `kernel` for each of `archs` ("90"), `threads` of them in parallel.
-
-    Returns: by architecture, a PTX file in `folder`.
-
-    Raises:
-        UserError: the source is missing or the DSL refuses it; the message quotes the DSL.
-    """
+    """A PTX file in `folder` for each of `archs` ("90"). Raises UserError, which quotes the DSL, if it refuses one."""
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
     spec = {
@@ -94,11 +88,7 @@ def compile_ptx(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path
 
 
 def block(kernel: Kernel) -> tuple[int, int, int]:
-    """The block's shape, which becomes part of the code.
-
-    Raises:
-        UserError: it depends on the problem's shape.
-    """
+    """The block's shape, which becomes part of the code. Raises UserError if it depends on the problem's shape."""
     if len(kernel.blocks) != 1:
         raise UserError(
             f"{kernel.id} is compiled for one block shape, but the launch in its record has {len(kernel.blocks)} on "
@@ -108,21 +98,16 @@ def block(kernel: Kernel) -> tuple[int, int, int]:
 
 
 def parameter_types(kernel: Kernel) -> list[tuple[str, str]]:
-    """Name and type of each parameter.
+    """Name and type of each parameter: ``BFloat16*``, or with the box of a tensor map ``BFloat16[128x64]``.
 
-    A pointer's type is its element type followed by a star; a tensor map's is the element type and the rows and columns
-    of its box: ``BFloat16[128x64]``.
-
-    Raises:
-        UserError: an argument has no counterpart in the DSL.
+    Raises UserError if an argument has no counterpart in the DSL.
     """
     types = []
     for name in map(str, kernel.call.arguments):
         operand = name.removeprefix(MAP)
-        if name.startswith(MAP):
-            types.append((name, _ELEMENTS[getattr(kernel.compute, _POINTERS[operand])] + _box(kernel, operand)))
-        elif name in _POINTERS:
-            types.append((name, _ELEMENTS[getattr(kernel.compute, _POINTERS[name])] + "*"))
+        if operand in _POINTERS:
+            element = _ELEMENTS[getattr(kernel.compute, _POINTERS[operand])]
+            types.append((name, element + (_box(kernel, operand) if name != operand else "*")))
         elif name in _SCALARS:
             types.append((name, _SCALARS[name]))
         else:

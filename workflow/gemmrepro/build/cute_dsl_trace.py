@@ -31,19 +31,11 @@ MAP = "map:"
 SWIZZLE = 128
 """The swizzle of every tensor map, in bytes: that of the atoms which wgmma reads."""
 
-MAP_BYTES = 128
-"""The size of a tensor map, the driver's CUtensorMap."""
-
 
 def trace(spec: Mapping[str, Any], ptx: Path) -> None:
-    """Compile the kernel that `spec` describes, for the architecture in the environment, and write its PTX.
+    """Write the PTX of the kernel that `spec` describes (`cute_dsl.compile_ptx`), for the environment's architecture.
 
-    Args:
-        spec: {source, entry, parameters, block}; see `cute_dsl.compile_ptx`.
-
-    Raises:
-        UserError: the source has no such kernel, the DSL gives it another name, or its entry point has other parameters
-            than the launcher passes.
+    Raises UserError if the source has no such kernel, or the DSL gives it another name.
     """
     import cutlass
     import cutlass.cute as cute
@@ -69,24 +61,7 @@ def trace(spec: Mapping[str, Any], ptx: Path) -> None:
             f"the DSL names the kernel of {path.name} {', '.join(names)}, and its record says entry='{entry}'; "
             f"enter the DSL's name into family.py."
         )
-    passed, taken = sizes(parameters), entry_sizes(compiled.__ptx__, entry)
-    if passed != taken:
-        raise UserError(
-            f"the entry point of {path.name} takes parameters of {taken} bytes; the launcher passes {passed}."
-        )
     ptx.write_text(compiled.__ptx__)
-
-
-def sizes(parameters: Iterable[tuple[str, str]]) -> list[int]:
-    """Bytes of each parameter as the launcher passes it."""
-    return [MAP_BYTES if name.startswith(MAP) else 8 if kind.endswith("*") else 4 for name, kind in parameters]
-
-
-def entry_sizes(ptx: str, entry: str) -> list[int]:
-    """Bytes of each parameter of an entry point in PTX."""
-    found = re.search(rf"\.entry {re.escape(entry)}\s*\((.*?)\)", ptx, re.DOTALL)
-    declared = re.findall(r"\.param\b[^,]*?\.[a-z](\d+)\b[^,]*?(?:\[(\d+)\])?\s*(?:,|$)", found[1] if found else "")
-    return [int(bits) // 8 * int(count or 1) for bits, count in declared]
 
 
 def _values(parameters: Iterable[tuple[str, str]]) -> list[Any]:

@@ -16,12 +16,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from gemmrepro.build import cutile_export, sass
 from gemmrepro.build.listings import Listings
@@ -34,8 +33,6 @@ from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 
-Result = TypeVar("Result")
-
 PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras")
 """The language and its compiler."""
 
@@ -43,20 +40,13 @@ HINTS = ("num_ctas", "occupancy", "num_worker_warps", "opt_level")
 """Hints that ``cuda.tile.kernel`` knows."""
 
 _ELEMENTS = {
-    "fp32": "float32",
-    "tf32": "float32",
-    "fp16": "float16",
-    "bf16": "bfloat16",
-    "fp64": "float64",
-    "fp8_e4m3": "float8_e4m3fn",
-    "fp8_e5m2": "float8_e5m2",
-    "int8": "int8",
-    "int32": "int32",
+    **{"fp64": "float64", "fp32": "float32", "tf32": "float32", "fp16": "float16", "bf16": "bfloat16"},
+    **{"fp8_e4m3": "float8_e4m3fn", "fp8_e5m2": "float8_e5m2", "int8": "int8", "int32": "int32"},
 }
 
 TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
-"""Environment variables that may point to a CUDA toolkit. The compiler would prefer that toolkit's libNVVM to its own,
-and fails without an explanation if it is older, so they are hidden from it."""
+"""Variables that may point to a CUDA toolkit, hidden from the compiler: it would prefer that toolkit's libNVVM to its
+own, and fail without an explanation if it is older."""
 
 
 @dataclass(frozen=True)
@@ -111,11 +101,7 @@ class CuTile(Compiler):
 
 
 def arrays(kernel: Kernel) -> tuple[Array, ...]:
-    """The arrays of `kernel` in the order of its arguments.
-
-    Raises:
-        UserError: an argument is not an array or an integer, or the operation has no `axes`.
-    """
+    """The arrays of `kernel` in the order of its arguments. Raises UserError if it takes others, or has no `axes`."""
     axes = kernel.problem.operation.axes(kernel.problem)
     if not axes:
         raise UserError(
@@ -140,11 +126,7 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
 
 
 def integers(kernel: Kernel) -> int:
-    """The number of integers (int32) that a launch passes after the arrays.
-
-    Raises:
-        UserError: an integer precedes an array.
-    """
+    """How many integers (int32) a launch passes after the arrays. Raises UserError if one precedes an array."""
     is_integer = [isinstance(argument, int) for argument in kernel.call.arguments]
     if is_integer != sorted(is_integer):
         raise UserError(f"{kernel.id}: integers among the arguments of a kernel in cuTile must follow its arrays.")
@@ -152,7 +134,7 @@ def integers(kernel: Kernel) -> int:
 
 
 def hints(kernel: Kernel) -> dict[str, int]:
-    """Hints for the compiler. Raises UserError at an unknown one."""
+    """Hints for the compiler. Raises UserError if one is unknown."""
     pairs = _pairs(kernel, "HINTS")
     if unknown := set(pairs) - set(HINTS):
         raise UserError(f"{kernel.id}: {', '.join(sorted(unknown))} is no hint for cuTile; known: {', '.join(HINTS)}.")
@@ -160,14 +142,10 @@ def hints(kernel: Kernel) -> dict[str, int]:
 
 
 def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Function]) -> dict[str, Usage]:
-    """Resources of `entry` by architecture, read from the binary since this compiler reports none.
+    """Resources of `entry` by architecture, from listings of its binary, since this compiler reports none.
 
     Spills are the stores to and loads from local memory. From sm_90 on, shared memory includes the 1024 bytes that the
     system reserves.
-
-    Args:
-        resources, elf: output of ``cuobjdump --dump-resource-usage`` and ``cuobjdump -elf``.
-        functions: the machine code of `entry` by architecture.
     """
     blocks = sass.parse_blocks(elf, entry)
 
@@ -177,7 +155,9 @@ def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Fun
 
     return {
         arch: Usage(
-            **facts,
+            registers=facts["REG"],
+            stack_bytes=facts["STACK"],
+            shared_bytes=facts["SHARED"],
             spill_store_bytes=spills(arch, "STL"),
             spill_load_bytes=spills(arch, "LDL"),
             threads=blocks[arch],
@@ -188,19 +168,13 @@ def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Fun
 
 
 def _pairs(kernel: Kernel, name: str) -> dict[str, int]:
-    """The define `name` of a record, ``NAME=1,OTHER=2``, parsed."""
+    """The define `name` of a record, ``NAME=1,OTHER=2``."""
     pairs = (pair.split("=") for pair in kernel.code.defines.get(name, "").split(",") if pair)
     return {key: int(value) for key, value in pairs}
 
 
 def compile_cubins(kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, Path]:
-    """Compile `kernel` for each of `archs` ("90"), `threads` of them in parallel.
-
-    Returns: by architecture, a cubin in `folder`.
-
-    Raises:
-        UserError: the source is missing or the compiler refuses it; the message quotes the compiler.
-    """
+    """A cubin in `folder` for each of `archs` ("90"). Raises UserError, as the compiler says, if it refuses one."""
     cubins = {}
     for arch, (cubin, message) in attempts(kernel, archs, threads, folder).items():
         if cubin is None:
@@ -212,16 +186,19 @@ def compile_cubins(kernel: Kernel, archs: Sequence[str], threads: int, folder: P
     return cubins
 
 
+Compiled = tuple[bytes | None, str]
+"""A cubin, or None and the compiler's message."""
+
+_COMPILED: dict[Hashable, Future[Compiled]] = {}
+"""What was compiled in this process. Kernels of FP64 by slices share entry points: of their 114, 60 differ."""
+
+
 def attempts(
     kernel: Kernel, archs: Sequence[str], threads: int, folder: Path, python: str = sys.executable
 ) -> dict[str, tuple[Path | None, str]]:
-    """By architecture, a cubin in `folder`, or None and the compiler's message.
+    """By architecture, a cubin in `folder`, or None and the message of the compiler, which `python` has as a package.
 
-    Args:
-        python: the interpreter whose packages compile.
-
-    Raises:
-        UserError: the source is missing, or does not define what the record says.
+    Raises UserError if the source is missing, or does not define what the record says.
     """
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
@@ -229,8 +206,14 @@ def attempts(
     (folder / "spec.json").write_text(spec)
 
     def compile_for(arch: str) -> tuple[Path | None, str]:
-        key = (python, arch, spec, source)
-        code, message = _COMPILED.get(key, lambda: _compile(kernel, arch, folder, python))
+        mine = Future[Compiled]()
+        shared = _COMPILED.setdefault((python, arch, spec, source), mine)
+        if shared is mine:
+            try:
+                mine.set_result(_compile(kernel, arch, folder, python))
+            except BaseException as error:
+                mine.set_exception(error)
+        code, message = shared.result()  # of another thread, if it began first
         if code is None:
             return None, message
         cubin = folder / f"sm_{arch}.cubin"
@@ -241,8 +224,7 @@ def attempts(
         return dict(zip(archs, pool.map(compile_for, archs), strict=True))
 
 
-def _compile(kernel: Kernel, arch: str, folder: Path, python: str) -> tuple[bytes | None, str]:
-    """The cubin for `arch` of the specification in `folder`, or None and the compiler's message."""
+def _compile(kernel: Kernel, arch: str, folder: Path, python: str) -> Compiled:
     cubin, scratch = folder / f"sm_{arch}.cubin", folder / f"sm_{arch}"
     scratch.mkdir(exist_ok=True)
     command = [python, "-m", cutile_export.__name__, str(folder / "spec.json"), f"sm_{arch}", str(cubin)]
@@ -255,30 +237,6 @@ def _compile(kernel: Kernel, arch: str, folder: Path, python: str) -> tuple[byte
     if done.returncode != cutile_export.REFUSED:
         raise UserError(f"{kernel.id} cannot be given to {PACKAGES[0]} for sm_{arch}:\n{message}")
     return None, message
-
-
-class Once(Generic[Result]):
-    """Results by what they follow from. A thread that asks for one while another computes it waits."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._results: dict[Hashable, Future[Result]] = {}
-
-    def get(self, key: Hashable, compute: Callable[[], Result]) -> Result:
-        """The result for `key`, by `compute` at the first call. What that raised is raised at each call."""
-        with self._lock:
-            first = key not in self._results
-            future = self._results.setdefault(key, Future())
-        if first:
-            try:
-                future.set_result(compute())
-            except BaseException as error:
-                future.set_exception(error)
-        return future.result()
-
-
-_COMPILED: Once[tuple[bytes | None, str]] = Once()
-"""What was compiled in this process. Kernels of FP64 by slices share entry points: of their 114, 60 differ."""
 
 
 def specification(kernel: Kernel) -> dict[str, Any]:

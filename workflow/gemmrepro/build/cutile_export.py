@@ -24,13 +24,9 @@ REFUSED = 3
 
 
 def tile_kernel(spec: Mapping[str, Any]) -> Any:
-    """The cuda.tile.kernel that `spec` describes, with its hints.
+    """The cuda.tile.kernel that `spec` (`cutile.specification`) describes, with its hints.
 
-    Args:
-        spec: see `cutile.specification`.
-
-    Raises:
-        UserError: the source has no such kernel, or its constants are not those of the record.
+    Raises UserError if the source has no such kernel, or its constants are not those of the record.
     """
     import cuda.tile as ct
 
@@ -55,12 +51,7 @@ def tile_kernel(spec: Mapping[str, Any]) -> Any:
 
 
 def export(spec: Mapping[str, Any], arch: str, cubin: Path) -> None:
-    """Compile the kernel that `spec` describes for `arch` ("sm_90") and write its cubin.
-
-    Raises:
-        UserError: see `tile_kernel`.
-        cuda.tile.TileError: the compiler refuses it.
-    """
+    """Write the cubin of `tile_kernel` for `arch` ("sm_90"). Raises cuda.tile.TileError if the compiler refuses it."""
     import cuda.tile as ct
     from cuda.tile import compilation
 

@@ -15,7 +15,6 @@ from gemmrepro.build.record import Build
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core.paths import shown
 from gemmrepro.core.trees import source_hash
-from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel
 
 COMPILERS: Mapping[str, Compiler] = MappingProxyType({"nvcc": Nvcc(), "cute_dsl": CuteDsl(), "cutile": CuTile()})
@@ -23,29 +22,19 @@ COMPILERS: Mapping[str, Compiler] = MappingProxyType({"nvcc": Nvcc(), "cute_dsl"
 
 
 def compiler(kernel: Kernel) -> Compiler:
-    """The compiler of `kernel`. Raises UserError if there is none of that name."""
-    try:
-        return COMPILERS[kernel.code.compiler]
-    except KeyError:
-        raise UserError(
-            f"{kernel.id} names the compiler '{kernel.code.compiler}', which is none of {', '.join(COMPILERS)}; "
-            f"correct its record in family.py."
-        ) from None
+    """The compiler of `kernel`, whose record refuses unknown names."""
+    return COMPILERS[kernel.code.compiler]
 
 
 def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str] | None = None) -> str:
     """The key that measurements of this binary are filed under: 16 hex digits.
 
     It hashes all that determines the machine code for one architecture: source and headers without comments, flags,
-    versions of the toolkit and of packages that compile or are compiled in, and the kernel's id. Neither the list of
-    architectures nor any path enters, so that building for another GPU as well, or in another folder, does not change
-    the key.
+    versions of the toolkit and of packages that compile or are compiled in, and the kernel's id. Neither architectures
+    nor paths enter: building for another GPU as well, or in another folder, does not change it.
 
-    Args:
-        installed: versions of the packages as in a build record, for use where they are not installed.
-
-    Raises:
-        UserError: a source, a header or a package is missing.
+    `installed` are the packages' versions where they are not installed. Raises UserError if a source, a header or a
+    package is missing.
     """
     parts: dict[str, Any] = {
         "kernel": kernel.id,
@@ -62,13 +51,7 @@ def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str]
 
 
 def keyed(kernel: Kernel, toolkit: Toolkit) -> Build:
-    """The record that compiling `kernel` would give, without machine code.
-
-    What was recorded of a binary is held against its build key, and needs no more.
-
-    Raises:
-        UserError: a source, a header or a package is missing.
-    """
+    """The record that compiling `kernel` would give, without machine code: recordings need its build key alone."""
     return Build(
         kernel=kernel.id,
         toolkit=toolkit.name,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,30 +19,16 @@ from gemmrepro.build import sass
 from gemmrepro.build.toolkit import run
 
 
-class Together:
-    """The machine code of several fat binaries, which is listed when the first of them is asked for."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self.paths = paths
-
-    @cached_property
-    def code(self) -> Mapping[Path, tuple[sass.Function, ...]]:
-        """See `disassembled`. Alone, a binary has nothing to gain."""
-        return disassembled(self.paths) if len(self.paths) > 1 else {}
-
-
 class Listings:
-    """Listings of one fat binary, each made on first use.
-
-    Every member raises UserError if cuobjdump cannot read the binary.
+    """Listings of one fat binary, each made on first use; UserError if cuobjdump cannot read the binary.
 
     Args:
-        together: the binaries that machine code is listed with, this one among them.
+        listed: functions of binaries that were listed together, this one perhaps among them; see `disassembled`.
     """
 
-    def __init__(self, path: Path, together: Together | None = None) -> None:
+    def __init__(self, path: Path, listed: Mapping[Path, tuple[sass.Function, ...]] | None = None) -> None:
         self.path = path
-        self._together = together
+        self._listed = (listed or {}).get(path)
 
     @cached_property
     def resources(self) -> str:
@@ -57,9 +43,7 @@ class Listings:
     @cached_property
     def _code(self) -> tuple[sass.Function, ...]:
         """``cuobjdump -sass``, of all entry points at once: it starts a disassembler for each architecture."""
-        if self._together and (code := self._together.code.get(self.path)):
-            return code
-        return sass.parse(run(["cuobjdump", "-sass", str(self.path)]).stdout)
+        return self._listed or sass.parse(run(["cuobjdump", "-sass", str(self.path)]).stdout)
 
     def functions(self, entry: str) -> Mapping[str, sass.Function]:
         """The machine code of `entry`, by its architecture ("sm_90a")."""
@@ -70,14 +54,14 @@ _BY_TABLE = ("BRX", "BRXU", "JMX", "JMXU")
 """Branches to one of several targets, which are listed in another section than the code."""
 
 
-def disassembled(binaries: Iterable[Path]) -> dict[Path, tuple[sass.Function, ...]]:
+def disassembled(binaries: Sequence[Path]) -> dict[Path, tuple[sass.Function, ...]]:
     """The functions of each fat binary, in the words of ``cuobjdump -sass``.
 
-    A binary is left out if listing its functions apart from it might change a word or if the toolkit cannot read it:
-    that one is to be listed by itself.
+    Left out, to be listed by itself, is a binary that is alone, that the toolkit cannot read, or whose functions might
+    be listed in other words apart from it.
     """
     by_target: dict[tuple[str, Target], list[tuple[Path, str, Section]]] = defaultdict(list)
-    for binary in binaries:
+    for binary in binaries if len(binaries) > 1 else ():
         for arch, cubin in _cubins(binary):
             by_target[arch, cubin.target] += [(binary, name, code) for name, code in cubin.functions.items()]
     found: dict[Path, list[sass.Function]] = defaultdict(list)
@@ -86,7 +70,7 @@ def disassembled(binaries: Iterable[Path]) -> dict[Path, tuple[sass.Function, ..
         listed = _listed(target, [code for _, _, code in functions])
         for place, (binary, name, _) in enumerate(functions):
             function = listed.get(str(place))
-            if function is None or any(_opcode(instruction) in _BY_TABLE for instruction in function.instructions):
+            if function is None or any(instruction.unit in _BY_TABLE for instruction in function.instructions):
                 unlisted.add(binary)
             else:
                 found[binary].append(sass.Function(arch, name, function.instructions))
@@ -96,8 +80,7 @@ def disassembled(binaries: Iterable[Path]) -> dict[Path, tuple[sass.Function, ..
 def _cubins(binary: Path) -> list[tuple[str, Cubin]]:
     """The cubins in a fat binary, each with its architecture; none if one cannot be read or is still to be linked.
 
-    The architecture is in the name that cuobjdump gives a cubin: "kernel.1.sm_90a.cubin". In a merged one,
-    that of CUDA 13 calls sm_90a sm_90.
+    cuobjdump names a cubin "kernel.1.sm_90a.cubin". (That of CUDA 13 lists the sm_90a of a merged one as sm_90.)
     """
     with tempfile.TemporaryDirectory(prefix="gemmrepro-cubins-") as folder:
         done = run(["cuobjdump", "-xelf", "all", str(binary.resolve())], check=False, folder=Path(folder))
@@ -110,15 +93,11 @@ def _cubins(binary: Path) -> list[tuple[str, Cubin]]:
 
 
 def _listed(target: Target, functions: list[Section]) -> dict[str, sass.Function]:
-    """The listings of functions for one target, by their places in the list; none if the toolkit refuses."""
+    """Functions for one target by their places in the list; none if the toolkit refuses."""
     with tempfile.NamedTemporaryFile(prefix="gemmrepro-merged-", suffix=".cubin") as file:
         Path(file.name).write_bytes(merge(target, functions))
         done = run(["cuobjdump", "-sass", file.name], check=False)
     return {} if done.returncode else {function.name: function for function in sass.parse(done.stdout)}
-
-
-def _opcode(instruction: sass.Instruction) -> str:
-    return instruction.opcode.split(".", 1)[0]
 
 
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
@@ -155,10 +134,9 @@ Target: TypeAlias = tuple[tuple[bytes, int, int, int, int], tuple[Section, ...]]
 
 @dataclass(frozen=True)
 class Cubin:
-    """What a disassembler reads of a cubin.
+    """What a disassembler reads of a cubin: one listing can hold the functions of all with an equal `target`.
 
     Attributes:
-        target: equal for cubins whose functions one listing can hold.
         functions: sections of code by function name.
         relocated: whether a linker has yet to change the code, so that its listing depends on other sections.
     """

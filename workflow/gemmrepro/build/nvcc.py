@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from gemmrepro.build.listings import Listings
@@ -26,30 +25,14 @@ HEADER_PACKAGES = {"nvidia-cutlass": "cutlass_library/source/include"}
 """Python packages that contain C++ headers, with the include folder in each."""
 
 
-@dataclass(frozen=True)
-class HeaderPackage:
-    """An installed package of C++ headers."""
-
-    name: str
-    version: str
-    include: Path
-
-
 class Compiler:
-    """A compiler, as the build, tuning and the build key use it.
-
-    Architectures are written "80", "90a". Traits that the registry needs without this package are in `registry.groups`.
-    """
+    """A compiler. Architectures are written "80", "90a"; traits that records need are in `registry.groups`."""
 
     entry_hint = ""
     """How a source declares an entry point, to end the sentence "check that <source> defines it"."""
 
     def packages(self, kernel: Kernel) -> dict[str, str]:
-        """Versions of the Python packages that determine the machine code, by name; part of the build key.
-
-        Raises:
-            UserError: one of them is not installed.
-        """
+        """Versions of the Python packages that determine the machine code. Raises UserError if one is not installed."""
         raise NotImplementedError
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
@@ -65,22 +48,14 @@ class Compiler:
         return (kernel,)
 
     def compile(self, kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, binary: Path) -> str:
-        """Compile one of `units` for `archs`, `threads` of them in parallel, to a fat binary at `binary`.
+        """Compile one of `units` for `archs` to a fat binary at `binary`, whose folder takes what is temporary.
 
-        Temporary files go to the folder of `binary`.
-
-        Returns: the assembler's log.
-
-        Raises:
-            UserError: the source is missing or does not compile; the message is the compiler's own.
+        Returns the assembler's log. Raises UserError, with the compiler's own message, if it does not compile.
         """
         raise NotImplementedError
 
     def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
-        """Try to compile `kernel` for `archs`, which its record expects the compiler to refuse (cuTile alone).
-
-        Returns: the compiler's message by architecture; None if it accepted the source.
-        """
+        """The compiler's message by architecture that the record expects it to refuse; None where it accepts."""
         raise NotImplementedError(f"a record for {kernel.code.compiler} cannot expect refusals")
 
     def code_arch(self, arch: str) -> str:
@@ -93,14 +68,9 @@ class Compiler:
 
 
 def installed(kernel: Kernel, names: Sequence[str], install: str, needed: int) -> dict[str, str]:
-    """Versions of Python packages that compile a kernel.
+    """Versions of Python packages that compile a kernel. Raises UserError, which names what to `install`.
 
-    Args:
-        install: what pip would install.
-        needed: how many of them must be there; the others are left out where they are not.
-
-    Raises:
-        UserError: one of these is not installed.
+    Only the first `needed` of them must be there.
     """
     versions = {}
     for name in names:
@@ -116,11 +86,9 @@ def installed(kernel: Kernel, names: Sequence[str], install: str, needed: int) -
 
 
 def child_environment(scratch: Path, hidden: Sequence[str], **variables: str) -> dict[str, str]:
-    """The environment of a child process that compiles Python in the folder `scratch`.
+    """The environment of a child process that compiles Python in the folder `scratch`, and is told `variables`.
 
-    Args:
-        hidden: beginnings of the names of variables that it must not see.
-        variables: what it is told.
+    `hidden` are the beginnings of the names of variables that it must not see.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(tuple(hidden))}
     return kept | variables | {"TMPDIR": str(scratch), "PYTHONPATH": str(ROOT / "workflow")}
@@ -132,7 +100,7 @@ class Nvcc(Compiler):
     entry_hint = ' as extern "C" __global__'
 
     def packages(self, kernel: Kernel) -> dict[str, str]:
-        return {package.name: package.version for package in header_packages(kernel)}
+        return {name: version for name, (version, _) in header_packages(kernel).items()}
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
         return (*COMMON_FLAGS, *kernel.code.flags, *defines(kernel))
@@ -143,7 +111,7 @@ class Nvcc(Compiler):
         command = ["nvcc", *self.flags(kernel), *self.target_flags(kernel, archs)]
         command += ["-Xptxas", "-v", "--threads", str(threads)]
         # As system headers, whose warnings nvcc suppresses.
-        command += [word for package in header_packages(kernel) for word in ("-isystem", str(package.include))]
+        command += [word for _, include in header_packages(kernel).values() for word in ("-isystem", str(include))]
         command += ["-I", relative(KERNELS_DIR), "-o", str(binary), relative(kernel.source_path)]
         # It runs in the repository's root, so that messages show the source's path from there.
         done = run(command, check=False, env={**os.environ, "TMPDIR": str(binary.parent)})
@@ -158,13 +126,12 @@ class Nvcc(Compiler):
         return log
 
 
-def header_packages(kernel: Kernel) -> tuple[HeaderPackage, ...]:
-    """The installed packages of headers that `kernel` names.
+def header_packages(kernel: Kernel) -> dict[str, tuple[str, Path]]:
+    """Version and include folder of each package of headers that `kernel` names.
 
-    Raises:
-        UserError: one is missing from HEADER_PACKAGES, not installed, or has no headers in the expected folder.
+    Raises UserError if one is not in HEADER_PACKAGES, not installed, or has no headers in the expected folder.
     """
-    packages = []
+    packages = {}
     for name in kernel.code.packages:
         if name not in HEADER_PACKAGES:
             known = ", ".join(sorted(HEADER_PACKAGES))
@@ -172,21 +139,15 @@ def header_packages(kernel: Kernel) -> tuple[HeaderPackage, ...]:
                 f"{kernel.id} needs headers of '{name}', and it is not known where that package keeps them; known "
                 f"packages: {known}. Add it to HEADER_PACKAGES in gemmrepro.build.nvcc."
             )
-        try:
-            distribution = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            raise UserError(
-                f"{kernel.id} is compiled with the headers of the Python package {name}, which is not installed; run "
-                f"Snakemake with --use-singularity, which brings it in a container, or pip install --no-deps {name}."
-            ) from None
-        include = Path(str(distribution.locate_file(HEADER_PACKAGES[name])))
+        version = installed(kernel, [name], name, 1)[name]
+        include = Path(str(importlib.metadata.distribution(name).locate_file(HEADER_PACKAGES[name])))
         if not include.is_dir():
             raise UserError(
-                f"{name} {distribution.version} has no headers in {HEADER_PACKAGES[name]}; install the version that "
+                f"{name} {version} has no headers in {HEADER_PACKAGES[name]}; install the version that "
                 f"envs/requirements/cuda13.txt pins."
             )
-        packages.append(HeaderPackage(name, distribution.version, include))
-    return tuple(packages)
+        packages[name] = (version, include)
+    return packages
 
 
 def defines(kernel: Kernel) -> list[str]:

@@ -7,9 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.core.files import read_json
+from gemmrepro.core.files import json_text, read_json
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Kernel
+
+FATBIN, SASS, RECORD = ".fatbin", ".sass", ".json"
+"""Suffixes of a build's files: code, its disassembly, and the build record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +41,7 @@ class MachineCode(Usage):
 
     Attributes:
         constant_bytes: size of constant bank 0.
-        barriers: number of block barriers in use.
         instructions: static counts of opcodes with their modifiers.
-        instruction_total: instructions in the code.
         hot_loop: listing of the innermost loop with the most arithmetic (`sass.Function.hot_loop`).
     """
 
@@ -60,17 +61,12 @@ class Build:
     """One build record.
 
     Attributes:
-        kernel: the kernel's id.
         toolkit, toolkit_version: "cuda13", "13.0.88".
-        build_key: see `key.build_key`.
-        flags: the compiler's, architectures included.
         sources: SHA-256 of the source and its headers, by path relative to the repository.
-        entry: the main entry point.
         advisories: requests of the source that ptxas reports it did not follow.
-        archs: the code of the main entry point.
+        archs: the code of `entry`, the main entry point.
         variants: the code of every entry point by name if there are several; else empty.
         packages: versions of the Python packages that determine the code.
-        compiler: see `registry.COMPILERS`.
         refused: messages of expected refusals by architecture; None if the source compiled after all.
     """
 
@@ -99,19 +95,15 @@ class Build:
             if code["threads"] is None:
                 del code["threads"]
         omitted = {"variants": {}, "packages": {}, "compiler": "nvcc", "refused": {}}
-        kept = {name: entry for name, entry in value.items() if name not in omitted or entry != omitted[name]}
-        return {name: list(entry) if isinstance(entry, tuple) else entry for name, entry in kept.items()}
+        return {name: entry for name, entry in value.items() if name not in omitted or entry != omitted[name]}
+
+    def written(self) -> bytes:
+        """The record as its file holds it."""
+        return json_text(self.to_json()).encode()
 
     @classmethod
     def from_json(cls, value: Any, path: Path) -> Build:
-        """The inverse of `to_json`.
-
-        Args:
-            path: the file of `value`, for error messages.
-
-        Raises:
-            UserError: a field is missing or unknown.
-        """
+        """The inverse of `to_json`. Raises UserError, which names the file `path`, if a field is missing or unknown."""
         try:
             lists = {name: tuple(value[name]) for name in ("flags", "advisories")}
             variants = {entry: _codes(codes) for entry, codes in value.get("variants", {}).items()}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gemmrepro.build.record import Usage
@@ -25,7 +24,7 @@ _MATH = re.compile(r"^(FFMA2?|DFMA|HFMA2|FADD|FMUL|DADD|DMUL|IDP|[HQIDB]?MMA|[HQ
 
 @dataclass(frozen=True)
 class Instruction:
-    """One machine instruction: its byte address, and its text with predicate and operands."""
+    """A machine instruction: its byte address, and its text with predicate and operands."""
 
     address: int
     text: str
@@ -36,11 +35,14 @@ class Instruction:
         return _PREDICATE.sub("", self.text).split(" ", 1)[0].rstrip(",")
 
     @property
+    def unit(self) -> str:
+        """The opcode without modifiers: ``LDG``."""
+        return self.opcode.split(".", 1)[0]
+
+    @property
     def target(self) -> int | None:
         """The target of a direct branch, in bytes from the start of the function; None for other instructions."""
-        if self.opcode.split(".", 1)[0] != "BRA":
-            return None
-        target = _TARGET.search(self.text)
+        target = _TARGET.search(self.text) if self.unit == "BRA" else None
         return int(target[1], 16) if target else None
 
     @property
@@ -67,7 +69,7 @@ class Function:
         """How many of a block's 16 barriers the code uses; all barriers numbered by a register count as one."""
         names = set()
         for instruction in self.instructions:
-            if instruction.opcode.split(".", 1)[0] == "BAR":
+            if instruction.unit == "BAR":
                 operands = _PREDICATE.sub("", instruction.text).split(" ", 1)
                 names.add(operands[1].split(",")[0].strip() if len(operands) > 1 else "0x0")
         return len(names)
@@ -79,27 +81,16 @@ class Function:
         A loop is the code from the target of a backward branch to that branch. It is innermost if it contains no other
         loop with arithmetic; loops that only wait for a barrier do not count.
         """
-        candidates = {
-            (instruction.target, instruction.address)
-            for instruction in self.instructions
-            if instruction.target is not None and instruction.target <= instruction.address
-        }
-        math = [instruction.address for instruction in self.instructions if instruction.is_math]
+        branches = ((code.target, code.address) for code in self.instructions if code.target is not None)
+        candidates = {(first, last) for first, last in branches if first <= last}
+        math = [code.address for code in self.instructions if code.is_math]
         loops = {loop for loop in candidates if any(loop[0] <= address <= loop[1] for address in math)} or candidates
-        innermost = [
-            loop
-            for loop in loops
-            if not any(inner != loop and loop[0] <= inner[0] and inner[1] <= loop[1] for inner in loops)
-        ]
+        outer = {loop for loop in loops for inner in loops - {loop} if loop[0] <= inner[0] and inner[1] <= loop[1]}
         bodies = [
-            tuple(instruction for instruction in self.instructions if first <= instruction.address <= last)
-            for first, last in sorted(innermost)
+            tuple(code for code in self.instructions if first <= code.address <= last)
+            for first, last in sorted(loops - outer)
         ]
-        return max(bodies, key=lambda body: sum(instruction.is_math for instruction in body), default=())
-
-    def text(self) -> str:
-        """The listing, one instruction per line after its address, without encodings."""
-        return format_instructions(self.instructions)
+        return max(bodies, key=lambda body: sum(code.is_math for code in body), default=())
 
 
 def format_instructions(instructions: tuple[Instruction, ...]) -> str:
@@ -113,33 +104,23 @@ def format_instructions(instructions: tuple[Instruction, ...]) -> str:
 
 
 def parse(listing: str) -> tuple[Function, ...]:
-    """Parse the output of ``cuobjdump -sass``.
-
-    Returns: a `Function` for each kernel of each architecture, in the order of the listing.
-    """
+    """The functions in the output of ``cuobjdump -sass``, in its order."""
     functions: list[Function] = []
     arch = name = ""
     code: list[Instruction] = []
-
-    def close() -> None:
-        if name:
-            functions.append(Function(arch, name, _without_padding(code)))
-
-    for line in listing.splitlines():
+    for line in [*listing.splitlines(), "\tcode for sm_none"]:  # which ends the last function
         if match := _INSTRUCTION.match(line):
             code.append(Instruction(int(match["address"], 16), " ".join(match["text"].split())))
-        elif match := _ARCH.match(line):
-            close()
-            arch, name, code = match[1], "", []
-        elif match := _FUNCTION.match(line):
-            close()
-            name, code = match[1], []
-    close()
+        elif match := _ARCH.match(line) or _FUNCTION.match(line):
+            if name:
+                functions.append(Function(arch, name, _without_padding(code)))
+            arch, name = (match[1], "") if match.re is _ARCH else (arch, match[1])
+            code = []
     return tuple(functions)
 
 
 def _without_padding(code: list[Instruction]) -> tuple[Instruction, ...]:
-    """Drop the assembler's padding: a branch to itself, then NOPs up to the alignment."""
+    """The code without the assembler's padding: a branch to itself, then NOPs up to the alignment."""
     end = len(code)
     while end and code[end - 1].opcode == "NOP":
         end -= 1
@@ -182,26 +163,18 @@ def parse_advisories(log: str) -> list[str]:
     return sorted({match[1].strip() for match in re.finditer(r"ptxas \w+\s*: (\(C\d+\).*)", log)})
 
 
-def usage_of(listing: str, entry: str) -> Iterator[tuple[str, str]]:
-    """Architecture and line of each entry about `entry` in the output of ``cuobjdump --dump-resource-usage``."""
+def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
+    """REG, STACK, SHARED, CONSTANT[0] of `entry` by architecture, from ``cuobjdump --dump-resource-usage``."""
+    resources: dict[str, dict[str, int]] = {}
     arch = function = ""
     for line in listing.splitlines():
         if match := re.match(r"\s*arch = (sm_\w+)", line):
             arch = match[1]
         elif match := re.match(r"\s*Function (\S+):", line):
             function = match[1]
-        elif function == entry:
-            yield arch, line
-
-
-def parse_resources(listing: str, entry: str) -> dict[str, dict[str, int]]:
-    """Registers, stack bytes and shared bytes of `entry` by architecture, from ``--dump-resource-usage``."""
-    names = ("registers", "stack_bytes", "shared_bytes")
-    return {
-        arch: dict(zip(names, map(int, match.groups()), strict=True))
-        for arch, line in usage_of(listing, entry)
-        if (match := re.search(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)", line))
-    }
+        elif function == entry and "REG:" in line:
+            resources[arch] = {name: int(value) for name, value in re.findall(r"([A-Z]+(?:\[\d\])?):(\d+)", line)}
+    return resources
 
 
 def parse_blocks(listing: str, entry: str) -> dict[str, int]:
@@ -219,15 +192,6 @@ def parse_blocks(listing: str, entry: str) -> dict[str, int]:
             sizes = [int(size, 16) for size in re.findall(r"0x[0-9a-f]+", line)]
             result[arch], attribute = math.prod(sizes), ""
     return result
-
-
-def parse_constants(listing: str, entry: str) -> dict[str, int]:
-    """Bytes of constant bank 0 of `entry` by architecture, from ``--dump-resource-usage``."""
-    return {
-        arch: int(match[1])
-        for arch, line in usage_of(listing, entry)
-        if (match := re.search(r"CONSTANT\[0\]:(\d+)", line))
-    }
 
 
 def local_bytes(opcode: str, unit: str) -> int:

@@ -23,10 +23,11 @@ from pathlib import Path
 from threading import Lock
 
 from gemmrepro import registry
-from gemmrepro.build import cache
-from gemmrepro.build.cache import CACHE, CACHE_MB, Cache
-from gemmrepro.build.compile import Units, compile_units, inspect, together
+from gemmrepro.build.cache import CACHE, CACHE_MB, Cache, entry_key
+from gemmrepro.build.compile import Units, compile_units, inspect
 from gemmrepro.build.key import keyed
+from gemmrepro.build.listings import disassembled
+from gemmrepro.build.record import FATBIN, RECORD, SASS
 from gemmrepro.build.toolkit import Toolkit, find_toolkit
 from gemmrepro.core.architectures import COMPILED, KNOWN, number
 from gemmrepro.core.files import write_atomic
@@ -41,11 +42,7 @@ those that were compiled and not yet listed."""
 def build_all(
     kernels: Mapping[str, Sequence[str]], toolkit: Toolkit, threads: int, kept: Cache | None, out: Path
 ) -> None:
-    """Build `kernels`, given with their architectures, `threads` at a time.
-
-    Raises:
-        UserError: after all others are built, with the message of each that failed.
-    """
+    """Build `kernels` for their architectures, `threads` at a time. Raises UserError in the end, of all that failed."""
     with tempfile.TemporaryDirectory(prefix="gemmrepro-build-") as scratch:
         # One kernel alone gets the threads for its architectures.
         family = _Family(toolkit, threads if len(kernels) == 1 else 1, kept, out, Path(scratch))
@@ -82,10 +79,11 @@ class _Family:
         try:
             kernel = registry.kernel(name)
             if not archs:
-                self._write(name, {cache.RECORD: cache.written(keyed(kernel, self._toolkit))}, "not compiled")
+                self._write(name, {RECORD: keyed(kernel, self._toolkit).written()}, "not compiled")
                 return
-            key = cache.entry_key(kernel, self._toolkit, archs) if self._kept else ""
-            if self._kept and (files := cache.found(key, self._kept)):
+            key = entry_key(kernel, self._toolkit, archs) if self._kept else ""
+            files = self._kept.get(key) if self._kept else None
+            if files and set(files) == {FATBIN, SASS, RECORD}:
                 self._write(name, files, "kept")
                 return
             units = self._units(kernel, archs)
@@ -94,9 +92,9 @@ class _Family:
             return
         with self._lock:
             self._waiting.append((units, key, time.monotonic() - started))
-            full = self._waiting if len(self._waiting) == TOGETHER else []
-            if full:
-                self._waiting = []
+            if len(self._waiting) < TOGETHER:
+                return
+            full, self._waiting = self._waiting, []
         self._list(full)
 
     def _units(self, kernel: registry.Kernel, archs: Sequence[str]) -> Units:
@@ -121,10 +119,10 @@ class _Family:
         self._list(self._waiting)
 
     def _list(self, waiting: Sequence[tuple[Units, str, float]]) -> None:
-        listed = together([units for units, _, _ in waiting])
+        listed = disassembled([path for units, _, _ in waiting for path in units.paths])
         for units, key, seconds in waiting:
             try:
-                files = cache.files_of(inspect(units, listed))
+                files = inspect(units, listed)
             except UserError as error:
                 self.failed[units.kernel.id] = error
                 continue
@@ -135,11 +133,11 @@ class _Family:
 
     def _write(self, name: str, files: Mapping[str, bytes], how: str) -> None:
         """Write OUT/<kernel id>.{fatbin,sass,json}, the JSON last, and a line about it; remove those not in `files`."""
-        for suffix in {cache.FATBIN, cache.SASS} - set(files):
+        for suffix in {FATBIN, SASS} - set(files):
             (self._out / f"{name}{suffix}").unlink(missing_ok=True)
         for suffix, data in files.items():
             write_atomic(self._out / f"{name}{suffix}", data)
-        record = json.loads(files[cache.RECORD])
+        record = json.loads(files[RECORD])
         registers = "/".join(str(code["registers"]) for code in record["archs"].values())
         tools = f"{record['toolkit']} {record['toolkit_version']:10}"
         found = f"registers {registers:28} {how}" if registers else how

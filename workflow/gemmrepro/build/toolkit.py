@@ -30,10 +30,9 @@ class Toolkit:
 
 
 def find_toolkit(name: str) -> Toolkit:
-    """Find the toolkit called `name` ("cuda12", "cuda13") on PATH.
+    """The toolkit called `name` ("cuda12", "cuda13") on PATH.
 
-    Raises:
-        UserError: nvcc, cuobjdump or nvdisasm is missing, or nvcc is of another major version.
+    Raises UserError if nvcc, cuobjdump or nvdisasm is missing, or nvcc is of another major version.
     """
     if name not in names.TOOLKITS:
         raise UserError(f"there is no toolkit '{name}'; known toolkits: {', '.join(names.TOOLKITS)}.")
@@ -70,11 +69,7 @@ def relative(path: Path) -> str:
 def run(
     command: list[str], check: bool = True, env: dict[str, str] | None = None, folder: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
-    """Run a tool of the toolkit in `folder`, by default the repository's root.
-
-    Raises:
-        UserError: it fails and `check` is set.
-    """
+    """Run a tool of the toolkit in `folder`. Raises UserError if it fails and `check` is set."""
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, check=False)
     if check and done.returncode:
         message = (done.stderr or done.stdout).strip()[-800:]
@@ -83,10 +78,9 @@ def run(
 
 
 def gencode(archs: Sequence[str], ptx: str = "") -> list[str]:
-    """nvcc's flags for machine code for `archs` ("80", "90a") and PTX for the newest portable one.
+    """nvcc's flags for machine code for `archs` ("80", "90a"), from the PTX of `ptx` or each its own.
 
-    Args:
-        ptx: the architecture whose PTX all machine code is assembled from; by default each uses its own.
+    PTX for the newest portable architecture is added.
     """
     flags = [f"-gencode=arch=compute_{ptx or arch},code=sm_{arch}" for arch in archs]
     if newest := portable(archs):
@@ -104,13 +98,9 @@ def portable(archs: Sequence[str]) -> str | None:
 
 
 def assemble(images: Mapping[str, Path], binary: Path) -> str:
-    """Assemble PTX files into a fat binary as nvcc would, and return ptxas's log. Cubins are packed unchanged.
+    """Pack PTX, which is assembled, or a cubin for each architecture ("90a") into a fat binary; returns ptxas's log.
 
-    Args:
-        images: a file of PTX or a cubin by architecture ("90a").
-
-    Raises:
-        UserError: ptxas or fatbinary is missing, or ptxas refuses the PTX.
+    Raises UserError if ptxas or fatbinary is missing, or ptxas refuses the PTX.
     """
     for tool in ("ptxas", "fatbinary"):
         if shutil.which(tool) is None:

@@ -1,7 +1,4 @@
-"""GPU architectures as compilers name them ("80", "90a"): which GPU runs which code, and what their SMs have.
-
-What is not listed is judged by its properties: the major version, and the suffix of code for one version alone.
-"""
+"""GPU architectures as compilers name them ("80", "90a"): which GPU runs which code, and what their SMs have."""
 
 from __future__ import annotations
 
@@ -20,12 +17,8 @@ KNOWN = (80, 86, 89, 90, 100, 120)
 """The architectures that records of kernels speak of, oldest first."""
 
 GENERATIONS = {
-    7: ("Volta", "Turing"),
-    8: ("Ampere", "Ada"),
-    9: ("Hopper",),
-    10: ("data-center Blackwell",),
-    11: ("Thor",),
-    12: ("RTX Blackwell",),
+    **{7: ("Volta", "Turing"), 8: ("Ampere", "Ada"), 9: ("Hopper",)},
+    **{10: ("data-center Blackwell",), 11: ("Thor",), 12: ("RTX Blackwell",)},
 }
 """The names of GPUs by the major version of their compute capability."""
 
@@ -35,12 +28,6 @@ _SHARED_KIB = {
     **{90: 227, 100: 227, 103: 227, 110: 227, 120: 99, 121: 99},
 }
 
-_FP64_PER_CLOCK = {70: 32, 80: 32, 90: 64, 100: 64}
-"""Multiply-adds in fp64 of an SM in a clock cycle, where they are not `SLOW_FP64` (CUDA C++ Programming Guide)."""
-
-SLOW_FP64 = 2
-"""The same of GPUs for graphics and inference: 1/64 of what they do in fp32."""
-
 
 def pick_arch(archs: Iterable[str], capability: tuple[int, int]) -> str | None:
     """The architecture among `archs` ("sm_90a") whose machine code a GPU of `capability` runs, or None.
@@ -48,21 +35,16 @@ def pick_arch(archs: Iterable[str], capability: tuple[int, int]) -> str | None:
     Machine code runs on its own major version at the same or a later minor version; code for an architecture-specific
     target (``sm_90a``) only on that version (CUDA C++ Programming Guide, "Binary Compatibility").
     """
-    best: tuple[tuple[int, bool], str] | None = None
-    for arch in archs:
-        match = re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch)
-        if not match:
-            continue
+    fitting = []
+    for match in filter(None, (re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch) for arch in archs)):
         major, minor, special = int(match[1]), int(match[2]), match[3]
-        fits = major == capability[0] and (minor == capability[1] if special == "a" else minor <= capability[1])
-        rank = (minor, bool(special))
-        if fits and (best is None or rank > best[0]):
-            best = (rank, arch)
-    return best[1] if best else None
+        if major == capability[0] and (minor == capability[1] if special == "a" else minor <= capability[1]):
+            fitting.append((minor, bool(special), match[0]))
+    return max(fitting, key=lambda code: code[:2])[2] if fitting else None
 
 
 def newest(archs: Iterable[str], capability: tuple[int, int]) -> int | None:
-    """The newest of `archs` ("90a") whose machine code a GPU of `capability` runs, as a number; None if none is."""
+    """The same of `archs` ("90a"), as a number."""
     picked = pick_arch((f"sm_{arch}" for arch in archs), capability)
     return number(picked) if picked else None
 
@@ -94,11 +76,6 @@ def shared_limit(arch: str) -> int:
     asked = number(arch)
     own = [kib for listed, kib in _SHARED_KIB.items() if listed // 10 == asked // 10]
     return 1024 * _SHARED_KIB.get(asked, min(own or _SHARED_KIB.values()))
-
-
-def fp64_per_clock(capability: tuple[int, int]) -> int:
-    """Multiply-adds in fp64 that an SM does in a clock cycle without tensor cores."""
-    return _FP64_PER_CLOCK.get(10 * capability[0] + capability[1], SLOW_FP64)
 
 
 def generations(archs: Iterable[str]) -> str:

@@ -1,13 +1,10 @@
 """Code of ours that a stage runs, as one hash: by module for rules, by definition for keys.
 
 Snakemake sees a rule's command and not what it imports, so rules take the `modules_hash` of their stage as a parameter.
-
-Keys of verdicts and of the build cache outlive edits of code that they do not rest on. Their `code_hash` covers the
-functions, classes and constants that a definition reaches, in whatever module they stand: an edit of one that it does
-not reach, a comment, a docstring (see `trees`) or a move to another module changes nothing.
-
-Reached is what a definition names: ``read_json``, ``files.read_json``, a re-export, an import in a function, and a
-module whose name is a string by itself, as in ``["-m", "gemmrepro.build.cutile"]``. A class counts as a whole.
+Keys of verdicts and of the build cache outlive edits that they do not rest on: their `code_hash` covers the functions,
+classes and constants that a definition names, at any depth, in whatever module they stand. ``files.read_json``, a
+re-export, an import in a function and a module whose name is a string by itself (``["-m", "gemmrepro.build.cutile"]``)
+count. A comment, a docstring (see `trees`) or a move to another module changes nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +59,7 @@ def contents(module: str) -> Contents:
     definitions, effects = dict[str, tuple[ast.stmt, ...]](), list[ast.stmt]()
     tree = trees.parse(path)
     for statement in tree.body:
-        if isinstance(statement, ast.Import | ast.ImportFrom) or trees.is_docstring(statement) or _is_main(statement):
+        if isinstance(statement, ast.Import | ast.ImportFrom) or trees.is_docstring(statement):
             continue
         names = set(_bound(statement))
         for name in names:
@@ -74,15 +71,9 @@ def contents(module: str) -> Contents:
 def closure(
     *start: str, without: frozenset[str] = frozenset(), within: frozenset[str] = frozenset()
 ) -> set[Definition]:
-    """Every definition that `start` reaches.
+    """Every definition that `start` (modules, or ``module:name``) reaches. Raises ValueError if a module is none.
 
-    Args:
-        start: modules, or ``module:name`` for one definition in a module.
-        without: packages and modules whose code does not count.
-        within: packages and modules that alone count; by default all.
-
-    Raises:
-        ValueError: there is no such module.
+    Code of the packages and modules in `without` does not count; nor, if there are any `within`, that of all others.
     """
     reached: set[Definition] = set()
     waiting = [_resolved(*place.partition(":")[::2]) for place in start]
@@ -97,7 +88,7 @@ def closure(
 
 
 def code_hash(*start: str, without: frozenset[str] = frozenset(), within: frozenset[str] = frozenset()) -> str:
-    """16 hex digits that change with what `start` reaches; arguments and errors as those of `closure`."""
+    """16 hex digits that change with what `start` reaches; see `closure`."""
     code = {
         (name, trees.text(statement))
         for module, name in closure(*start, without=without, within=within)
@@ -109,14 +100,9 @@ def code_hash(*start: str, without: frozenset[str] = frozenset(), within: frozen
 def modules_hash(*start: str | Path, without: frozenset[str] = frozenset()) -> str:
     """16 hex digits that change with the code of every module of ours that `start` imports, at any depth.
 
-    Comments, docstrings and layout do not count; annotations do, since some are read.
-
-    Args:
-        start: modules, or Python files outside the library.
-        without: packages and modules that do not count, nor what they alone import.
-
-    Raises:
-        ValueError: there is no such module.
+    `start` are modules, or Python files outside the library. Comments, docstrings and layout do not count, nor do
+    modules in `without` and what they alone import; annotations do, since some are read. Raises ValueError if there is
+    no such module.
     """
     hashes: dict[str, str] = {}
     waiting = list(start)
@@ -151,12 +137,11 @@ def _module(path: Path) -> tuple[str, frozenset[str]]:
 class Memo:
     """Texts that follow from the sources alone, kept in a file as long as no source changes.
 
-    A source is any file of the library, of the families and of the articles, by content. So a start with nothing to do
-    parses none of them.
+    So a start with nothing to do parses none of the library's, families' and articles' files. `told` is what else
+    decides, such as a variable of the environment.
     """
 
     def __init__(self, path: Path, *told: str) -> None:
-        """Read what is kept in `path`; `told` is what else decides, such as a variable of the environment."""
         roots = PACKAGE, KERNELS_DIR, ROOT / "articles"
         files = sorted(file for root in roots for file in root.rglob("*") if file.is_file() and file.suffix != ".pyc")
         read = [(str(file), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
@@ -169,8 +154,6 @@ class Memo:
             self._kept = {}
 
     def __call__(self, function: Callable[..., str]) -> Callable[..., str]:
-        """The function, computed once for the same arguments, which count as Python writes them."""
-
         @wraps(function)
         def remembered(*arguments: Any, **named: Any) -> str:
             key = repr((function.__name__, arguments, sorted(named.items())))
@@ -188,11 +171,9 @@ class Memo:
 
 
 def _statements(place: Definition) -> tuple[ast.stmt, ...]:
-    module, name = place
-    parsed = contents(module)
-    if name:
-        return (*parsed.definitions.get(name, ()), *parsed.effects)
-    return (*(statement for each in parsed.definitions.values() for statement in each), *parsed.effects)
+    parsed = contents(place[0])
+    bound = [parsed.definitions.get(place[1], ())] if place[1] else parsed.definitions.values()
+    return (*(statement for statements in bound for statement in statements), *parsed.effects)
 
 
 @cache
@@ -231,10 +212,7 @@ def _resolved(module: str, name: str) -> Definition:
 
 
 def _imported(tree: ast.AST) -> Iterator[tuple[str, Definition]]:
-    """What the imports in a tree bind, of our own code: local names, and where they come from.
-
-    ``from gemmrepro.core import files`` imports the module, ``from gemmrepro.registry import Kernel`` the package.
-    """
+    """Names that the imports in a tree bind, of our own code, and where they come from: a module, or its name."""
     for node in ast.walk(tree):
         for alias in node.names if isinstance(node, ast.Import | ast.ImportFrom) else ():
             if isinstance(node, ast.Import):
@@ -253,11 +231,6 @@ def _bound(statement: ast.stmt) -> Iterator[str]:
             yield node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
-
-
-def _is_main(statement: ast.stmt) -> bool:
-    test = statement.test if isinstance(statement, ast.If) else None
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
 
 
 def _is_in(module: str, packages: frozenset[str]) -> bool:

@@ -53,15 +53,7 @@ def write_json(path: Path | str, value: Any) -> None:
 
 
 def read_json(path: Path | str, what: str, remedy: str) -> Any:
-    """Read JSON from `path`.
-
-    Args:
-        what: what the file is ("the build record"), to begin an error message.
-        remedy: what to do if it is missing or corrupt, to end the message.
-
-    Raises:
-        UserError: the file is missing, cannot be read, or is not JSON.
-    """
+    """Read JSON from `path`. Raises UserError, which begins with `what` the file is and ends with the `remedy`."""
     try:
         return json.loads(Path(path).read_text())
     except FileNotFoundError:
@@ -73,12 +65,7 @@ def read_json(path: Path | str, what: str, remedy: str) -> Any:
 
 
 def load_module(name: str, path: Path) -> ModuleType:
-    """Import the file at `path` as a new module, and enter it into sys.modules as `name`.
-
-    Raises:
-        ImportError: the path is not that of a Python file.
-        Exception: any exception that the file raises.
-    """
+    """Import the file at `path` as a new module. Raises ImportError if it is no Python file, or what that raises."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file", path=str(path))
@@ -114,10 +101,9 @@ _said = False
 
 
 def open_shared(name: str) -> int:
-    """Open the lock file `name`, which is made if need be, for every user of this host; returns its descriptor.
+    """The descriptor of the lock file `name`, made if need be, for every user of this host.
 
-    Raises:
-        UserError: it cannot be opened, or is a symbolic link.
+    Raises UserError if it cannot be opened, or is a symbolic link.
     """
     path = Path(f"gemmrepro-{re.sub(r'[^0-9a-zA-Z]+', '-', name)}.lock")
     flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

@@ -1,7 +1,4 @@
-"""Long measurements: a journal of finished pieces, so that a killed run can continue, and progress in words.
-
-On a terminal progress is a live line, in a log whole lines.
-"""
+"""Long measurements: a journal of finished pieces, so that a killed run can continue, and progress in words."""
 
 from __future__ import annotations
 
@@ -59,14 +56,7 @@ class Journal:
     """Finished pieces of a measurement on one machine, one file each."""
 
     def __init__(self, folder: Path, machine: dict[str, str], say: Callable[[str], None]) -> None:
-        """Open or create the journal in `folder`.
-
-        A journal of another machine is renamed, and `say` reports it.
-
-        Args:
-            machine: {gpu, driver, card}; a CPU has no card.
-            say: prints a line of progress.
-        """
+        """Open or create the journal in `folder`; one of another `machine` (gpu, driver, card) is renamed, and said."""
         self.folder, self._say = Path(folder), say
         meta = self.folder / "machine.json"
         if meta.exists() or (self.folder.is_dir() and any(self.folder.iterdir())):
@@ -84,10 +74,7 @@ class Journal:
             write_json(meta, machine)
 
     def get(self, name: str, identity: dict[str, Any]) -> dict[str, Any] | None:
-        """The payload of entry `name`, or None if it is missing, corrupt, or of another `identity`.
-
-        A corrupt entry is reported and renamed, so that only this entry is measured again.
-        """
+        """The payload of entry `name`; None if it is missing, of another `identity`, or corrupt, and then renamed."""
         path = self.folder / f"{name}.json"
         try:
             entry = json.loads(path.read_text())
@@ -135,19 +122,11 @@ _LIVE = "{desc}: {n_fmt}/{total_fmt} points |{bar:30}| {elapsed} spent, {remaini
 
 
 class Progress:
-    """Counts pieces of a measurement, some of which were finished before; drawn by tqdm on stderr.
-
-    The rest is taken to last as long a piece as what was finished since the start. Results go to stdout, so that a
-    terminal may show the progress alone.
+    """Counts pieces of a measurement, some of them `done` before, on stderr: as a live line of a terminal, or as whole
+    lines of a log. The rest is taken to last as long a piece as what was finished since the start.
     """
 
     def __init__(self, stage: str, total: int, done: int = 0) -> None:
-        """
-        Args:
-            stage: begins each line.
-            total: pieces in all.
-            done: those that were finished before.
-        """
         from tqdm import tqdm
 
         self._stage, self._live = stage, sys.stderr.isatty()

@@ -17,11 +17,7 @@ _OWN = Path(__file__).resolve().relative_to(ROOT).as_posix()
 
 
 def libraries(versions: Mapping[str, str]) -> dict[str, str]:
-    """Versions of the baselines' libraries and of Python packages, by name.
-
-    Args:
-        versions: versions of baselines, such as "cuBLAS 13.1.0"; only the values are used.
-    """
+    """Versions of Python packages, and of baselines' libraries from the values of `versions` ("cuBLAS 13.1.0")."""
     named = {text.rsplit(" ", 1)[0]: text.rsplit(" ", 1)[1] for text in versions.values()}
     names = ("cupy-cuda13x", "cupy-cuda12x", "cuda-core", "cuda-bindings", "numpy", "pandas", "nvidia-ml-py", "torch")
     for name in names:
@@ -33,11 +29,7 @@ def libraries(versions: Mapping[str, str]) -> dict[str, str]:
 
 
 def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run git on this checkout, whoever owns it and whichever repository the environment names. Modes do not count.
-
-    Raises:
-        OSError: there is no git.
-    """
+    """Run git on this checkout, whoever owns it. Modes do not count. Raises OSError if there is no git."""
     # The user runs this checkout's code anyway, so git may trust it too.
     settings = ("-c", "safe.directory=*", "-c", "core.fileMode=false")
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -49,8 +41,7 @@ def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 def git_commit() -> str | None:
     """The commit of the working tree, followed by "+changes" if tracked files differ from it.
 
-    Where the checkout is no repository of its own, as an archive unpacked within another: the environment variable
-    GEMMREPRO_COMMIT, or None if it is unset.
+    Where the checkout is no repository of its own: the environment variable GEMMREPRO_COMMIT, or None if it is unset.
     """
     unknown = os.environ.get("GEMMREPRO_COMMIT") or None
     try:

@@ -13,14 +13,13 @@ import yaml
 
 from gemmrepro.core.names import RESTORE
 from gemmrepro.core.paths import SCHEMAS
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, at_line
 
 if TYPE_CHECKING:
     import jsonschema
 
 Schema = str | Mapping[str, Any]
 """The name of a file in workflow/schemas, or a schema itself."""
-
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -67,29 +66,20 @@ def _validator(text: str, whole_numbers: bool) -> jsonschema.protocols.Validator
         raise UserError(f"{error.name} cannot be imported; install it, or use the project's report image.") from None
     kind = jsonschema.Draft202012Validator
     if whole_numbers:
-        types = kind.TYPE_CHECKER.redefine_many({"integer": _is_integer, "number": _is_number})
+        types = kind.TYPE_CHECKER.redefine_many({"integer": lambda _, value: type(value) is int, "number": _is_number})
         extend: Any = jsonschema.validators.extend
         return extend(kind, type_checker=types)(json.loads(text))
     return kind(json.loads(text))
 
 
-def _is_integer(_: Any, value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(checker: Any, value: Any) -> bool:
-    return _is_integer(checker, value) or (isinstance(value, float) and math.isfinite(value))
+def _is_number(_: Any, value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def errors(instance: Any, schema: Schema, *, whole_numbers: bool = False) -> Iterator[jsonschema.ValidationError]:
-    """Every violation of `schema` by `instance`.
+    """Every violation of `schema` by `instance`. Raises UserError if jsonschema is not installed.
 
-    Args:
-        whole_numbers: take 90.0 for no integer, and NaN and infinity for no number, as a person's document should be
-            read; JSON Schema itself does not tell 90.0 from 90.
-
-    Raises:
-        UserError: jsonschema is not installed.
+    With `whole_numbers`, as a person's document should be read, 90.0 is no integer; NaN and infinity are no numbers.
     """
     document = load(schema) if isinstance(schema, str) else schema
     return _validator(json.dumps(document), whole_numbers).iter_errors(instance)
@@ -109,11 +99,7 @@ def remedy(violation: jsonschema.ValidationError) -> str:
 
 
 def check(instance: Any, schema: Schema, what: str, remedy: str = RESTORE) -> None:
-    """Raise if `instance` does not match `schema`.
-
-    Raises:
-        UserError: names `what`, the first wrong field and the `remedy`.
-    """
+    """Raise UserError, which names `what`, the first wrong field and the `remedy`, if `instance` is not as `schema`."""
     for error in errors(instance, schema):
         where = ".".join(str(part) for part in error.absolute_path) or "the whole"
         raise UserError(f"{what} is corrupt: {where}: {error.message}; {remedy}.")
@@ -123,22 +109,40 @@ def read_yaml(path: Path, schema: str) -> Any:
     """The document at `path`, which matches workflow/schemas/<schema>.
 
     Raises:
-        UserError: the file is missing, is not YAML, or does not match; names the first wrong key.
+        UserError: the file is missing, is not YAML, or does not match; names every wrong key.
     """
+    document = yaml_at(path, text_at(path))
+    if found := list(errors(document, schema)):
+        wrong, see = [each for each in found if each.validator != "oneOf"] or found, f"See workflow/schemas/{schema}."
+        raise UserError(*(f"{place(path, *each.absolute_path)}: {each.message}. {see}" for each in wrong))
+    return document
+
+
+def text_at(path: Path) -> str:
+    """A file's text, without a byte order mark. Raises UserError if it is missing or not UTF-8, with the line."""
     try:
-        document = parse_yaml(path.read_text())
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(f"{path} is missing; restore it from the repository.") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-    for wrong in errors(document, schema):
-        raise UserError(f"{place(path, *wrong.absolute_path)}: {wrong.message}. See workflow/schemas/{schema}.")
-    return document
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise at_line(path, line, "it is not UTF-8; save the file as such.") from None
+
+
+def yaml_at(path: Path, text: str) -> Any:
+    """The YAML document `text` of the file `path`. Raises UserError if it is none, with the line."""
+    try:
+        return parse_yaml(text)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise UserError(f"{path}, line {line} is not YAML: {error.problem}; correct it.") from None
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}; correct it.") from None
 
 
 def place(path: Path, *keys: str | int) -> str:
     """``path, line 12, key 'a.b'``: where a YAML file has a key, or the nearest above it that it has."""
-    node, line = yaml.compose(path.read_text(), Loader=_LOADER), 1
+    node, line = yaml.compose(text_at(path), Loader=_LOADER), 1
     for key in keys:
         found: Any = None
         if isinstance(node, yaml.MappingNode):

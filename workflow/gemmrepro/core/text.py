@@ -11,7 +11,6 @@ from math import floor, log10
 _PREFIX = {"n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "": 1.0, "K": 1e3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 _UNIT = re.compile(r"^(?P<prefix>[nuµmKkMGT]?)(?P<base>byte|Byte|B|FLOP|inst|cycle|s)s?(?P<rate>/s(ec(ond)?)?)?$")
 
-
 _UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 
@@ -28,12 +27,8 @@ def hidden_character(text: str) -> str:
 def filled_in(text: str, figures: Mapping[str, object]) -> str:
     """`text` with each {name} replaced by the figure of that name.
 
-    Unlike `str.format` it reads no attributes or items and takes no formats, by which a text could ask for more memory
-    than there is.
-
-    Raises:
-        KeyError: there is no such figure.
-        ValueError: a brace is left open, or a field is no mere name.
+    Unlike `str.format` it takes no attributes, items or formats, by which a text could ask for more memory than there
+    is. Raises KeyError if there is no such figure, ValueError if a brace is left open or a field is no mere name.
     """
     parts = []
     for literal, name, form, conversion in string.Formatter().parse(text):
@@ -50,11 +45,9 @@ def convert(value: float, unit: str, to: str) -> float | None:
     if unit == to:
         return value
     have, want = _UNIT.match(unit or ""), _UNIT.match(to or "")
-    if not have or not want:
+    if not have or not want or bool(have["rate"]) != bool(want["rate"]):
         return None
-    base = {"byte": "B", "Byte": "B"}
-    same = base.get(have["base"], have["base"]) == base.get(want["base"], want["base"])
-    if not same or bool(have["rate"]) != bool(want["rate"]):
+    if have["base"].replace("yte", "").upper() != want["base"].replace("yte", "").upper():
         return None
     return value * _PREFIX[have["prefix"]] / _PREFIX[want["prefix"]]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -24,7 +25,7 @@ _SKIPPED_FIELDS = _SKIPPED_ALWAYS | {"type_params", "annotation", "returns"}
 
 @cache
 def parse(path: Path) -> ast.Module:
-    """The parsed file; a file is parsed once per process."""
+    """The file, parsed once per process."""
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
@@ -57,15 +58,15 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 @cache
 def definitions(path: Path) -> Mapping[tuple[str, int], tuple[ast.AST, ...]]:
     """Functions, classes and lambdas of a file, by name and line: of its decorators too, and 0 for a class."""
-    known: dict[tuple[str, int], tuple[ast.AST, ...]] = {}
+    places = defaultdict[tuple[str, int], list[ast.AST]](list)
     for node in ast.walk(parse(path)):
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
             lines = {node.lineno, *(decorator.lineno for decorator in node.decorator_list)}
-            for place in ((node.name, line) for line in (*lines, *([0] if isinstance(node, ast.ClassDef) else []))):
-                known[place] = (*known.get(place, ()), node)
+            for line in (*lines, *([0] if isinstance(node, ast.ClassDef) else [])):
+                places[node.name, line].append(node)
         elif isinstance(node, ast.Lambda):
-            known["<lambda>", node.lineno] = (*known.get(("<lambda>", node.lineno), ()), node)
-    return known
+            places["<lambda>", node.lineno].append(node)
+    return {place: tuple(nodes) for place, nodes in places.items()}
 
 
 def is_docstring(node: ast.AST) -> bool:
@@ -128,20 +129,16 @@ def _joined(node: ast.JoinedStr) -> ast.JoinedStr:
 
 
 def _locals_of(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> list[str]:
-    """Names that a function binds, in the order of their first appearance; those of nested functions are their own.
-
-    Parameters that a caller may name keep their names.
-    """
-    arguments = function.args
-    bound: dict[str, None] = {}
-    kept = {argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)}
+    """Names that a function binds, in order of appearance, but for parameters that a caller may name."""
     if isinstance(function, ast.Lambda):
         return []
+    bound: dict[str, None] = {}
+    kept = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
     pending: list[ast.AST] = list(function.body)
     while pending:
         node = pending.pop(0)
         if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
-            bound.setdefault(node.name)
+            bound.setdefault(node.name)  # what it binds is its own
             continue
         if isinstance(node, ast.Lambda):
             continue
@@ -175,9 +172,7 @@ _TOKEN = re.compile(
 
 
 def cuda_tokens(text: str) -> Iterator[str]:
-    """Tokens of CUDA C++. A directive's line ends with the token "\\n".
-
-    White space counts in three places alone: inside literals, at the end of a directive, and before the parenthesis
+    """Tokens of CUDA C++. White space counts inside literals, at a directive's end ("\\n"), and before the parenthesis
     that may follow the name of a macro. (It would also count in the operand of #, which none of the kernels' needs.)
     """
     directive: list[str] = []

@@ -4,12 +4,11 @@
 functions need they import when they are called. An experiment is split into points, each measured as a whole, so that
 an interrupted run resumes where it stopped. Its rows are one CSV: the columns ``kernel`` and ``toolkit``, those that it
 declares, ``build_key`` and ``status``. A row belongs to one binary, or to a library, whose toolkit is "library". An
-experiment whose `device` is "cpu" needs no GPU: it runs without one, too.
+experiment whose `device` is "cpu" needs no GPU.
 
-- `tables`: the article's tables as figures, which ``kernels/<family>/tables.py`` declares.
+- `tables`: the article's tables as figures, which ``articles/<name>/figures.py`` declares.
 - `run`: the stage that runs experiments on the GPU or the CPU at hand.
-- `recorded`: the stage that takes them from a recording instead; `checked` reads one.
-- `results`: reads what either left, for verdicts, figures and report.
+- `results`: reads what that, or a recording, left, for verdicts, figures and report.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from gemmrepro import registry
 from gemmrepro.core import paths
@@ -42,15 +41,12 @@ BEFORE, AFTER = ("kernel", "toolkit"), ("build_key", "status")
 
 @dataclass(frozen=True)
 class Column:
-    """One column of an experiment's rows.
-
-    `kind` is "text", "integer" or "number"; `low` and `high` name the columns that hold the ends of its interval.
-    """
+    """One column of an experiment's rows; `low` and `high` name the columns that hold the ends of its interval."""
 
     name: str
     meaning: str
     unit: str = ""
-    kind: str = "number"
+    kind: Literal["text", "integer", "number"] = "number"
     low: str | None = None
     high: str | None = None
 
@@ -123,58 +119,11 @@ class Dots:
     caption: str = ""
 
 
-TICK = 1000.0
-"""The coarsest step of the GPU's timer, in nanoseconds: %globaltimer advances every 32 ns to 1 µs (PTX ISA leaves it to
-the GPU)."""
-
-APART = 1.01
-"""How far the two medians, each of its own launch, may be apart (1.0004 on an H200)."""
-
-LOWEST = 0.1
-"""The lowest clock of an idle GPU as a share of its highest (210 of 1980 MHz on an H200)."""
-
-
-@dataclass(frozen=True)
-class Clocks:
-    """Which columns hold a probe's own clocks.
-
-    Attributes:
-        cycles, nanoseconds: columns of SM cycles and of nanoseconds of the GPU's timer, per step.
-        steps: the column of steps between two readings.
-    """
-
-    cycles: str
-    nanoseconds: str
-    steps: str
-
-    def complaint(self, row: Mapping[str, str], highest: float) -> str:
-        """What is wrong with the clocks of `row`, as a clause; "" if nothing is, or if a cell is empty.
-
-        Args:
-            highest: the GPU's highest SM clock in MHz; 0 if unknown.
-        """
-        cells = [row[name] for name in (self.cycles, self.nanoseconds, self.steps)]
-        if not highest or "" in cells:
-            return ""
-        cycles, nanoseconds, steps = map(float, cells)
-        if cycles <= 0 or nanoseconds <= 0 or steps <= 0:
-            return f"{self.cycles}, {self.nanoseconds} and {self.steps} must be positive"
-        clock = cycles / nanoseconds * 1e3
-        slack = APART * (1 + TICK / (nanoseconds * steps))
-        if LOWEST * highest <= clock <= slack * highest:
-            return ""
-        return (
-            f"{cycles:g} cycles in {nanoseconds:g} ns are a clock of {clock:.4g} MHz, and this GPU's is at most "
-            f"{highest:g} MHz and hardly below {LOWEST * highest:g} MHz"
-        )
-
-
 @dataclass(frozen=True)
 class Experiment:
     """A declared measurement.
 
     Attributes:
-        question: what it asks, for the report.
         kernels: ids of the kernels that it runs, of any family; one that is not built, failed its gate or cannot run on
             this GPU is left out and reported.
         libraries: what it compares them with: ids of baselines, or Python packages, followed by a dot and the way they
@@ -184,12 +133,9 @@ class Experiment:
         sources: files in the same folder that implement the measurement; rows measured with another text are stale.
         settings: how long it measures, such as the number of samples, as JSON values. The configuration may change
             them; rows stay comparable.
-        device: what it runs on, "gpu" or "cpu".
         packages: required Python packages; if one is missing, nothing is run.
-        clocks: the columns of clocks that its kernels read themselves, if any; held against each other when they are
-            read from a recording.
-        follows: columns that follow from others of the same row, which they are held against when it is read from a
-            recording: functions of the row's filled cells, numbers as numbers.
+        impossible: why a recorded row cannot be, by the GPU's highest SM clock in MHz (0: unknown); "" if it can.
+        follows: columns that a recorded row's other filled cells determine, as functions of those, numbers as numbers.
         folder: where it is declared; filled in when it is read.
         points: the parts that it is split into, each a flat dict; takes `parameters`.
         measure: measures one point; gets a gemmrepro.experiments.run.Context and yields rows made by its `row`.
@@ -208,9 +154,9 @@ class Experiment:
     figures: tuple[Lines | Dots, ...] = ()
     sources: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
-    device: str = "gpu"
+    device: Literal["gpu", "cpu"] = "gpu"
     packages: tuple[str, ...] = ()
-    clocks: Clocks | None = None
+    impossible: Callable[[Mapping[str, str], float], str] | None = None
     follows: Mapping[str, Callable[[Mapping[str, Any]], float]] = field(default_factory=dict)
     folder: Path | None = None
 
@@ -242,41 +188,14 @@ def _declared(path: Path) -> tuple[Experiment, ...]:
         if experiment.name in names:
             raise UserError(f"{where} is declared twice; rename one.")
         names.add(experiment.name)
-        _check_columns(experiment, where)
-        for source in experiment.sources:
-            if not (path.parent / source).is_file():
-                raise UserError(f"{where} names the source {source}, which is not in the same folder.")
+        if len(set(experiment.header)) != len(experiment.header):
+            always = ", ".join((*BEFORE, *AFTER))
+            raise UserError(f"{where} has a column twice, or one of {always}, which every experiment has.")
         for figure in experiment.figures:
-            _check_figure(experiment, figure, where)
+            own = (figure.y,) if isinstance(figure, Lines) else (figure.category, *figure.where)
+            for name in {figure.x, figure.panel, *own} - {"kernel"}:
+                experiment.column(name)
     return tuple(replace(experiment, folder=path.parent) for experiment in module.EXPERIMENTS)
-
-
-def _check_columns(experiment: Experiment, where: str) -> None:
-    if len(set(experiment.header)) != len(experiment.header):
-        always = ", ".join((*BEFORE, *AFTER))
-        raise UserError(f"{where} has a column twice, or one of {always}, which every experiment has.")
-    for column in experiment.columns:
-        if column.kind not in ("text", "integer", "number"):
-            raise UserError(f"{where}: column {column.name} is of kind '{column.kind}'; use text, integer or number.")
-    clocks = experiment.clocks
-    named = [end for column in experiment.columns for end in (column.low, column.high) if end]
-    for name in (*named, *((clocks.cycles, clocks.nanoseconds, clocks.steps) if clocks else ())):
-        experiment.column(name)
-    if experiment.device not in ("gpu", "cpu"):
-        raise UserError(f"{where} runs on '{experiment.device}'; use gpu or cpu.")
-    if experiment.device == "cpu" and experiment.kernels:
-        raise UserError(f"{where} needs no GPU and names kernels, which do.")
-
-
-def _check_figure(experiment: Experiment, figure: Lines | Dots, where: str) -> None:
-    if isinstance(figure, Lines):
-        names = {figure.x, figure.y, figure.panel}
-    elif (figure.panel, figure.category).count("kernel") == 1:
-        names = {figure.x, figure.panel, figure.category, *figure.where} - {"kernel"}
-    else:
-        raise UserError(f"{where}: one of panel and category of the figure {figure.name} is the kernel.")
-    for name in sorted(names):
-        experiment.column(name)
 
 
 def beside(family: str, file: str) -> Any:
@@ -298,8 +217,7 @@ def with_settings(experiment: Experiment, changes: Mapping[str, Any]) -> Experim
     """`experiment` with some of its settings replaced.
 
     Raises:
-        UserError: it has no such setting, or the value is of another type than the default, not positive or too large,
-            or a list of others than the default's items.
+        UserError: it has no such setting, or the value is none that `_of_its_type` allows.
     """
     if unknown := sorted(set(changes) - set(experiment.settings)):
         known = ", ".join(experiment.settings) or "none"
@@ -315,7 +233,7 @@ def with_settings(experiment: Experiment, changes: Mapping[str, Any]) -> Experim
 
 
 def _of_its_type(value: Any, default: Any) -> bool:
-    """Whether a setting may be `value`: of the default's type, positive and not too large; of a list, items of it."""
+    """Whether `value` is of the default's type, positive and not too large, or a list of items of a default list."""
     if isinstance(default, list | tuple):
         # An item counts by its type, too: True is 1 to Python.
         known = [(type(item), item) for item in default]
@@ -329,7 +247,7 @@ def declared(family: str) -> tuple[Experiment, ...]:
     """The experiments of a family, in the order of its file; none where it has no such file.
 
     Raises:
-        UserError: a name occurs twice, or a figure or an interval names a column that is not there.
+        UserError: a name occurs twice, or a figure names a column that is not there.
     """
     path = path_of(family)
     return _declared(path) if path.is_file() else ()

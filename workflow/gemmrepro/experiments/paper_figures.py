@@ -85,7 +85,7 @@ def names(families: Sequence[str]) -> list[str]:
 
 def on_page_of(family: str) -> list[str]:
     """The figures of the paper's own that stand on a family's page: of an article's statements, and of the regimes."""
-    stated = [f"stated_{family}"] if tables.path_of(family).is_file() else []
+    stated = [f"stated_{family}"] if tables.declared(family) else []
     return [*stated, *([f"regimes_{family}"] if ladders.compared(family) else [])]
 
 

@@ -38,7 +38,6 @@ class Results:
 
     @property
     def gpu(self) -> str | None:
-        """The name of the GPU, or None where nothing was measured."""
         return (self.run.get("gpu") or {}).get("name")
 
     @property
@@ -50,7 +49,6 @@ class Results:
 
     @property
     def stale(self) -> int:
-        """How many rows are stale."""
         return int((~is_current(self.rows)).sum())
 
     @cached_property
@@ -97,11 +95,7 @@ def nothing(experiment: Experiment) -> Results:
 
 
 def load(folder: Path | str | None, family: str) -> dict[str, Results]:
-    """A family's experiments by name, read from ``<folder>/<family>``; without a folder they have no rows.
-
-    Raises:
-        UserError: a file is there but is not what it should be.
-    """
+    """A family's experiments by name, read from ``<folder>/<family>``; without a folder they have no rows."""
     results = {}
     for experiment in experiments.declared(family):
         if folder is None:

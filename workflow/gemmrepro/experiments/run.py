@@ -48,7 +48,7 @@ say = sayer("experiment")
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of a row: a kernel's binary by one toolkit, or a library, whose build key is its version."""
+    """A kernel's binary by one toolkit, or a library, whose build key is its version."""
 
     kernel: str
     toolkit: str
@@ -69,9 +69,8 @@ class Context:
 
     Attributes:
         session: the open GPU, whose stream is CuPy's current one; None where the experiment runs on the CPU.
-        parameters, settings: the experiment's.
         subjects: what can run here: kernels by toolkit in the experiment's order, then libraries.
-        left_out: the subjects without a row at the current point, and why; see `leave_out`.
+        left_out: the subjects without a row at the current point, and why.
     """
 
     def __init__(
@@ -88,7 +87,6 @@ class Context:
         self.subjects = (*loaded, *(Subject(name, LIBRARY, version) for name, version in versions.items()))
 
     def kernel(self, subject: Subject) -> registry.Kernel:
-        """The registry's record of a kernel's subject."""
         return registry.kernel(subject.kernel)
 
     def bind(self, subject: Subject, operands: Operands) -> Callable[[], None]:
@@ -97,18 +95,13 @@ class Context:
         cuBLAS's GEMM is plain cublasGemmEx with the library's own heuristic, not the fastest algorithm, which the sweep
         searches for; of 8-bit floats, which cublasLt alone multiplies, it is the fastest.
         """
-        if subject.toolkit != LIBRARY:
-            return self._loaded[subject].bind(operands)
-        return self.bind_library(subject.kernel, operands)
+        if subject.toolkit == LIBRARY:
+            return self.bind_library(subject.kernel, operands)
+        return self._loaded[subject].bind(operands)
 
     def bind_library(self, name: str, operands: Operands) -> Callable[[], None]:
-        """The same for a library, whether or not it is among the subjects.
-
-        Raises:
-            UserError: the experiment runs on the CPU.
-        """
-        if self.session is None:
-            raise UserError(f"experiment {self.experiment.name} runs on the CPU and cannot call {name}.")
+        """The same for a library, whether or not it is among the subjects."""
+        assert self.session is not None, "on the CPU there is no GPU's library"
         if name == "cublas.gemm" and operands.problem.dtype_in not in cublas.LT_ONLY:
             return cublas.opened(self.session).gemm_ex(operands)
         return baselines.baseline(name).bind(self.session, operands)
@@ -118,7 +111,6 @@ class Context:
         return self._loaded[subject]
 
     def leave_out(self, subject: Subject, reason: str) -> None:
-        """Record that `subject` has no row at this point, and why."""
         self.left_out.append(Skipped(subject.kernel, subject.toolkit, reason))
 
     def row(self, subject: Subject, **cells: Any) -> dict[str, Any]:
@@ -150,7 +142,6 @@ def gather(
 ) -> Gathered:
     """Load the parts of an experiment that can run here: none if one of its packages is missing."""
     for package in experiment.packages:
-        # Import it: an installed package may still fail to load.
         if reason := unimportable(package):
             return {}, {}, [Skipped(package, LIBRARY, reason)]
     skipped: list[Skipped] = []
@@ -175,17 +166,16 @@ def _load(session: Session | None, kernel: registry.Kernel, toolkit: str, build:
     """Load a binary. Raises NotTimeable where it was not built or judged, or must not or cannot run here."""
     if session is None:
         raise NotTimeable("it needs a GPU")
-    if needs := requirement(kernel, session.gpu.compute_capability):
-        raise NotTimeable(f"needs {needs}")
-    if not is_built(kernel, toolkit, build):
-        raise NotTimeable("it was not built")
-    if not (Path(gates) / f"{kernel.id}.json").is_file():
-        raise NotTimeable("its gate was not run")
+    if not requirement(kernel, session.gpu.compute_capability):
+        if not is_built(kernel, toolkit, build):
+            raise NotTimeable("it was not built")
+        if not (gates / f"{kernel.id}.json").is_file():
+            raise NotTimeable("its gate was not run")
     return load_timeable(session, kernel, toolkit, build, gates)
 
 
 def unimportable(package: str) -> str:
-    """Why a Python package cannot be imported here; empty where it can."""
+    """Why a Python package cannot be imported here, as one that is installed may be; empty where it can."""
     try:
         importlib.import_module(package)
     except (ImportError, OSError, RuntimeError) as error:
@@ -194,11 +184,7 @@ def unimportable(package: str) -> str:
 
 
 def version_of(session: Session | None, name: str) -> str:
-    """The version of a baseline, or of the Python package that `name` begins with: "torch 2.11.0" for torch.compile.
-
-    Raises:
-        UserError: neither is there.
-    """
+    """The version of a baseline, or of the Python package that `name` begins with: "torch 2.11.0" for torch.compile."""
     if session is not None and name in baselines.BASELINES:
         return baselines.baseline(name).version(session)
     package = name.split(".", 1)[0]
@@ -215,19 +201,6 @@ def entry_name(experiment: Experiment, point: Mapping[str, Any]) -> str:
     return f"{experiment.name}.{re.sub(r'[^A-Za-z0-9.]+', '-', text)[:60]}.{digest}"
 
 
-def lines_of(left_out: Iterable[Skipped]) -> list[str]:
-    """A line for each reason, with at most three of the subjects that it holds for."""
-    subjects: dict[str, list[str]] = {}
-    for entry in left_out:
-        found = subjects.setdefault(entry.reason, [])
-        if (subject := f"{entry.kernel} {entry.toolkit}") not in found:
-            found.append(subject)
-    return [
-        f"{', '.join(found[:3])}{f' and {len(found) - 3} more' if len(found) > 3 else ''}: {reason}"
-        for reason, found in subjects.items()
-    ]
-
-
 def run(
     session: Session | None,
     family: str,
@@ -241,15 +214,18 @@ def run(
     deadline: float | None = None,
 ) -> bool:
     """Run one experiment and write its files. Returns False if `deadline` passed before it was complete."""
-    loaded, versions, skipped = gathered = gather(session, experiment, toolkits, build, gates)
+    loaded, versions, skipped = gather(session, experiment, toolkits, build, gates)
     for entry in skipped:
         say(f"{experiment.name}: not run: {entry.kernel} {entry.toolkit}: {entry.reason}")
     context = Context(session, experiment, loaded, versions)
     machine = session.gpu.machine if session else {"gpu": cpu()["name"], "driver": "no GPU"}
-    entries, identity = Journal(journal, machine, say), identity_of(family, context, machine)
-    points = list(experiment.points(experiment.parameters)) if context.subjects else []
+    declared = {"declared": experiments.fingerprint(experiment)}
+    source = hashlib.sha256(experiments.path_of(family).read_bytes()).hexdigest()
+    identity = {**machine, **declared, "settings": context.settings, "source": source}
+    identity["runs"] = run_keys(context.subjects)
+    entries, points = Journal(journal, machine, say), list(experiment.points(experiment.parameters))
     documents: list[Mapping[str, Any]] = []
-    for number, point in enumerate(points, 1):
+    for number, point in enumerate(points if context.subjects else (), 1):
         name = entry_name(experiment, point)
         document = entries.get(name, identity)
         if document is None:
@@ -261,14 +237,48 @@ def run(
                 entries.put(name, identity, document)
             say(f"{experiment.name} [{number}/{len(points)}] {_place(point)}: {time.monotonic() - start:.2f} s")
         documents.append(document)
-    left_out = [Skipped(**entry) for document in documents for entry in document.get("left_out", ())]
-    for line in lines_of(left_out):
-        say(f"{experiment.name}: left out: {line}")
+    left_out = [entry for document in documents for entry in document.get("left_out", ())]
+    subjects: dict[str, list[str]] = {}
+    for entry in left_out:
+        subjects.setdefault(entry["reason"], []).append(f"{entry['kernel']} {entry['toolkit']}")
+    for reason, names in subjects.items():
+        say(f"{experiment.name}: left out: {', '.join(dict.fromkeys(names))}: {reason}")
     rows = [row for document in documents for row in document["rows"]]
-    write_atomic(Path(out) / f"{experiment.name}.csv", csv_text(rows, experiment.header))
-    about = manifest(session, family, experiment, gathered, left_out, build)
-    write_json(Path(out) / f"{experiment.name}.json", about)
+    write_atomic(out / f"{experiment.name}.csv", csv_text(rows, experiment.header))
+    about = {
+        "source": "live",
+        "family": family,
+        "experiment": experiment.name,
+        **declared,
+        "run_keys": run_keys(loaded),
+        **{name: getattr(experiment, name) for name in ("version", "parameters", "settings")},
+        **circumstances(session, experiment, loaded, versions, build),
+        "skipped": [*map(asdict, skipped), *left_out],
+    }
+    write_json(out / f"{experiment.name}.json", about)
     return True
+
+
+def circumstances(
+    session: Session | None,
+    experiment: Experiment,
+    loaded: Mapping[Subject, Loaded],
+    versions: Mapping[str, str],
+    build: Path,
+) -> dict[str, Any]:
+    """Where an experiment ran, with which versions, and when."""
+    present = {name: version_of(None, name) for name in experiment.packages if not unimportable(name)}
+    built = {
+        subject.toolkit: record.read_build(each.kernel, build, subject.toolkit) for subject, each in loaded.items()
+    }
+    return {
+        "gpu": session.gpu.describe() if session else None,
+        "cpu": cpu(),
+        "libraries": libraries({**versions, **present}),
+        "toolkits": {toolkit: each.toolkit_version for toolkit, each in built.items()},
+        "git_commit": git_commit(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
 
 
 def _place(point: Mapping[str, Any]) -> str:
@@ -276,16 +286,13 @@ def _place(point: Mapping[str, Any]) -> str:
 
 
 def if_it_fits(context: Context, point: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Measure one point as a whole: its journal entry, and whether there was no memory for it.
-
-    Without memory no subject has a row, for that reason.
-    """
+    """Measure one point as a whole: its journal entry, and whether no subject has a row for lack of memory."""
     context.left_out.clear()
     try:
         rows = list(context.experiment.measure(context, point))
         if context.session is not None:
             context.session.sync()
-        return _entry(rows, context.left_out), False
+        return {"rows": rows, "left_out": [asdict(entry) for entry in context.left_out]}, False
     except Exception as error:
         reason = shortage(error)
         if not reason:
@@ -293,56 +300,12 @@ def if_it_fits(context: Context, point: Mapping[str, Any]) -> tuple[dict[str, An
     if context.session is not None:  # what failed is free again
         reason += f", {context.session.free_bytes() / GIB:.1f} GiB are free"
     reason = f"{_place(point)}: {reason}"
-    return _entry([], [Skipped(subject.kernel, subject.toolkit, reason) for subject in context.subjects]), True
-
-
-def _entry(rows: list[dict[str, Any]], left_out: Iterable[Skipped]) -> dict[str, Any]:
-    """The journal entry of a point: its rows, and the subjects that have none."""
-    return {"rows": rows, "left_out": [asdict(entry) for entry in left_out]}
-
-
-def identity_of(family: str, context: Context, machine: Mapping[str, str]) -> dict[str, Any]:
-    """All that must be the same for a point of the journal to count."""
-    return {
-        **machine,
-        "declared": experiments.fingerprint(context.experiment),
-        "settings": context.settings,
-        "source": hashlib.sha256(experiments.path_of(family).read_bytes()).hexdigest(),
-        "runs": run_keys(context.subjects),
-    }
-
-
-def manifest(
-    session: Session | None,
-    family: str,
-    experiment: Experiment,
-    gathered: Gathered,
-    left_out: Iterable[Skipped],
-    build: Path,
-) -> dict[str, Any]:
-    """<experiment>.json: the circumstances of the experiment (workflow/schemas/experiment.schema.yaml)."""
-    loaded, versions, skipped = gathered
-    present = {name: version_of(None, name) for name in experiment.packages if not unimportable(name)}
-    by_toolkit = {subject.toolkit: binary.kernel for subject, binary in loaded.items()}
-    return {
-        "source": "live",
-        "family": family,
-        "experiment": experiment.name,
-        "declared": experiments.fingerprint(experiment),
-        "run_keys": run_keys(loaded),
-        **{name: getattr(experiment, name) for name in ("version", "parameters", "settings")},
-        "gpu": session.gpu.describe() if session else None,
-        "cpu": cpu(),
-        "libraries": libraries({**versions, **present}),
-        "toolkits": {name: record.read_build(of, build, name).toolkit_version for name, of in by_toolkit.items()},
-        "git_commit": git_commit(),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "skipped": [asdict(entry) for entry in (*skipped, *left_out)],
-    }
+    left_out = [asdict(Skipped(subject.kernel, subject.toolkit, reason)) for subject in context.subjects]
+    return {"rows": [], "left_out": left_out}, True
 
 
 def select(arguments: Namespace) -> list[Experiment]:
-    """The experiments that are asked for, by default all of the family, with the settings that override theirs."""
+    """The experiments that are asked for, by default all of the family, with their configured settings."""
     family, changes = arguments.family, arguments.settings
     if arguments.config and not changes:
         config = read_json(arguments.config, "the configuration", "see its schema")

@@ -1,22 +1,20 @@
 """The articles' tables and charts as figures: what was published beside what was measured.
 
-``kernels/<family>/tables.py`` holds ``TABLES``, a `Table` for each table or chart of the article. Its `marks` looks
+``articles/<name>/figures.py`` holds ``TABLES``, a `Table` for each table or chart of the article. Its `marks` looks
 both sides up and divides each by something of its own chip: bare numbers of different GPUs never share a panel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from gemmrepro.core import paths
 from gemmrepro.core.files import load_module
 from gemmrepro.errors import UserError
-
-FILE = "tables.py"
+from gemmrepro.registry import articles
 
 
 @dataclass(frozen=True)
@@ -84,10 +82,10 @@ class Panel:
 
 
 class Numbers(Protocol):
-    """Where the marks of a table come from. Each look-up gives None for what is not there."""
+    """The source of a table's marks. Each look-up gives None for what is not there."""
 
     def printed(self, system: str, metric: str, **cells: Any) -> Printed | None:
-        """The one row of numbers.csv of the family's article (or of `article`). Raises UserError for several."""
+        """The one row of numbers.csv of the article (or of `article`). Raises UserError for several."""
 
     def swept(self, kernel: str, column: str, n: int, cache: str = "warm") -> Measured | None:
         """``tflops``, ``gbps``, ``median_us`` or ``ratio`` of a kernel's square problem or
@@ -108,6 +106,7 @@ class Table:
     """A figure of a table or chart of the article.
 
     Attributes:
+        family: whose rows it shows, and on whose page it stands.
         panels: by the names that the marks use, in their order.
         marks: looks the numbers up; a mark of which both sides are missing may be left out.
         x_label: the label of the axis of sizes; empty where x is a name, and names stand down the side.
@@ -116,9 +115,11 @@ class Table:
         caption: what is drawn and how both sides are made comparable, in one to three sentences.
         counts: what other panels of marks hold, whose numbers stand in the figure's table alone.
         says: see `gemmrepro.experiments.Says`; without it, or where it says nothing, the title is the subject.
+        article: filled in from the folder.
     """
 
     name: str
+    family: str
     title: str
     panels: Mapping[str, Panel]
     marks: Callable[[Numbers], Iterable[Mark]]
@@ -128,6 +129,7 @@ class Table:
     caption: str = ""
     counts: Mapping[str, str] = field(default_factory=dict)
     says: Callable[[Any], str] | None = None
+    article: str = ""
 
 
 def quotient(above: Any, below: Any) -> Any:
@@ -140,26 +142,41 @@ def mark(panel: str, series: str, x: float | str, printed: Printed | None, measu
     return Mark(panel, series, x, () if printed is None else (printed,), measured)
 
 
-def path_of(family: str) -> Path:
-    """Where a family declares its tables; the file need not be there."""
-    return paths.KERNELS_DIR / family / FILE
-
-
 @cache
-def _declared(path: Path) -> tuple[Table, ...]:
-    module = load_module(f"gemmrepro_tables_{path.parent.name}", path)
-    names = [table.name for table in module.TABLES]
-    for name in names:
+def _tables(path: Path) -> tuple[Table, ...]:
+    try:
+        tables = load_module(f"gemmrepro_figures_of_{path.parent.name}", path).TABLES
+        named = [replace(table, article=path.parent.name) for table in tables]
+    except (Exception, SystemExit) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise UserError(f"{path}: its TABLES cannot be read ({' '.join(why.split())}); correct it.") from None
+    for name in (names := [table.name for table in named]):
         if names.count(name) > 1:
             raise UserError(f"{path}: table {name} is declared twice; rename one.")
-    return tuple(module.TABLES)
+    return tuple(named)
+
+
+def of_article(article: str) -> tuple[Table, ...]:
+    """The tables and charts of an article, in the order of its figures.py; none where it has no such file.
+
+    Raises:
+        UserError: names the file; it cannot be imported, holds no tables, or a name occurs twice.
+    """
+    path = articles.folder(article) / articles.FIGURES
+    return _tables(path) if path.is_file() else ()
 
 
 def declared(family: str) -> dict[str, Table]:
-    """The tables of a family by name, in the order of its file; none where it has no such file.
+    """The articles' tables that show rows of a family, by name. Raises UserError as `of_article`."""
+    found: dict[str, Table] = {}
+    for table in (table for article in articles.article_names() for table in of_article(article)):
+        if table.family == family and found.setdefault(table.name, table) is not table:
+            other, path = found[table.name].article, articles.folder(table.article) / articles.FIGURES
+            raise UserError(f"{path}: {other} has a table {table.name} of {family} too; rename one.")
+    return found
 
-    Raises:
-        UserError: a name occurs twice.
-    """
-    path = path_of(family)
-    return {table.name: table for table in _declared(path)} if path.is_file() else {}
+
+def files(families: Collection[str]) -> list[Path]:
+    """The figures.py of the articles that show rows of some families."""
+    shown = dict.fromkeys(table.article for family in families for table in declared(family).values())
+    return [articles.folder(article) / articles.FIGURES for article in shown]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.results import Results
 from gemmrepro.experiments.results import row_key as experiment_key
@@ -74,8 +73,9 @@ class Inputs:
         """The marks of an article's table that have a number; none where the family was left out."""
         if family not in self.measured:
             return []
-        numbers = Numbers(self.measured[family], self.ceilings, self.results.get(family, {}))
-        return [mark for mark in tables_of(family)[table].marks(numbers) if mark.printed or mark.measured]
+        declared = tables_of(family)[table]
+        numbers = Numbers(self.measured[family], self.ceilings, self.results.get(family, {}), declared.article)
+        return [mark for mark in declared.marks(numbers) if mark.printed or mark.measured]
 
 
 _INTERVALS = {"ratio": ("ratio_ci_low", "ratio_ci_high"), "median_us": ("ci_low_us", "ci_high_us")}
@@ -84,21 +84,17 @@ _INTERVALS = {"ratio": ("ratio_ci_low", "ratio_ci_high"), "median_us": ("ci_low_
 
 @dataclass(frozen=True)
 class Numbers:
-    """The look-ups of one family; see `gemmrepro.experiments.tables.Numbers`."""
+    """The look-ups of a family and an article; see `gemmrepro.experiments.tables.Numbers`."""
 
     measured: Measurements
     ceilings: Measurements | None
     results: Mapping[str, Results]
-
-    @property
-    def _article(self) -> str | None:
-        return registry.family(self.measured.family).article
+    article: str
 
     def printed(self, system: str, metric: str, **cells: Any) -> Printed | None:
         wanted = {"system": system, "metric": metric, **cells}
-        article = wanted.pop("article", self._article)
-        printed = published_rows(article) if article else ()
-        rows = [row for row in printed if all(row[key] == value for key, value in wanted.items())]
+        article = wanted.pop("article", self.article)
+        rows = [row for row in published_rows(article) if all(row[key] == value for key, value in wanted.items())]
         if len(rows) > 1:
             raise UserError(f"articles/{article}/numbers.csv has {len(rows)} rows with {wanted}; name one.")
         return Printed(rows[0]["value"], rows[0]["hardware"]) if rows else None
@@ -125,7 +121,7 @@ class Numbers:
         return _measured(row, column, (declared.low, declared.high), key)
 
     def rate(self, hardware: str, name: str) -> float | None:
-        chip = (chip_of(self._article, hardware) if self._article else None) or chips.chips().get(hardware)
+        chip = chip_of(self.article, hardware) or chips.chips().get(hardware)
         rate = chip.rate(name) if chip else None
         return rate.value if rate else None
 

@@ -27,7 +27,7 @@ from typing import Any
 
 from gemmrepro.core import schemas, trees
 from gemmrepro.core.files import load_module
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, at_line
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Operands
@@ -77,7 +77,7 @@ class Own:
 
     def wrong(self, key: str, why: str) -> UserError:
         """An error at the line of a key, or of ``bind``."""
-        return UserError(f"{self.path}, line {self.lines.get(key, self.lines['KERNEL'])}: {why}")
+        return at_line(self.path, self.lines.get(key, self.lines["KERNEL"]), why)
 
     @cached_property
     def files(self) -> tuple[Path, ...]:
@@ -131,7 +131,7 @@ def _read(path: Path) -> Own:
     except OSError:
         raise UserError(f"there is no Python file {path}; give the path of one that has KERNEL and bind.") from None
     except (SyntaxError, ValueError) as error:
-        raise UserError(f"{path}, line {getattr(error, 'lineno', 1)}: {error.args[0]}; correct it.") from None
+        raise at_line(path, getattr(error, "lineno", 1), f"{error.args[0]}; correct it.") from None
     bound: dict[str, Any] = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -141,10 +141,10 @@ def _read(path: Path) -> Own:
         declared = ast.literal_eval(table) if isinstance(table, ast.Dict) else None
     if declared is None or not isinstance(table, ast.Dict):
         line = getattr(table, "lineno", 1)
-        raise UserError(f"{path}, line {line}: write KERNEL = {{...}}, a dict of constants that says what it computes.")
+        raise at_line(path, line, "write KERNEL = {...}, a dict of constants that says what it computes.")
     if not isinstance(function, ast.FunctionDef) or len(function.args.args) != 4 or function.args.kwonlyargs:
         line = getattr(function, "lineno", table.lineno)
-        raise UserError(f"{path}, line {line}: write def bind(a, b, c, stream), which returns what launches once.")
+        raise at_line(path, line, "write def bind(a, b, c, stream), which returns what launches once.")
     lines = {str(ast.literal_eval(key)): key.lineno for key in table.keys if key is not None}
     lines |= {"KERNEL": table.lineno, "bind": function.lineno}
     return _checked(path, {str(name): value for name, value in declared.items()}, lines)
@@ -154,7 +154,7 @@ def _checked(path: Path, declared: Mapping[str, Any], lines: Mapping[str, int]) 
     """The record, if every value is right."""
 
     def wrong(key: str, why: str) -> UserError:
-        return UserError(f"{path}, line {lines.get(key, lines['KERNEL'])}: {key}: {why}.")
+        return at_line(path, lines.get(key, lines["KERNEL"]), f"{key}: {why}.")
 
     for violation in schemas.errors(declared, "own.schema.yaml", whole_numbers=True):
         known = schemas.load("own.schema.yaml")["properties"]

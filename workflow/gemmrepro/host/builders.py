@@ -30,39 +30,29 @@ CAP_SYS_RESOURCE = 24
 def find_builder(path: str | None = None) -> str:
     """The first of `BUILDERS` that works; says on stderr why one that is installed was passed over.
 
-    Args:
-        path: folders to search, as in PATH, which is the default.
+    `path`: folders to search, as in PATH, which is the default.
 
     Raises:
         UserError: none works; gives the reason for each.
     """
     reasons: list[str] = []
     for name in BUILDERS:
-        reason = _why_unusable(name, path)
-        if reason is None:
-            passed_over = [reason for reason in reasons if not reason.endswith("not installed")]
-            if passed_over:
+        program = shutil.which(name, path=path)
+        if program is None:
+            reasons.append(f"{name} is not installed")
+        elif (reason := _refusal([program, "--version" if name == "buildah" else "info"])) is not None:
+            reasons.append(f"{name} does not work ({reason})")
+        # The recipes need BuildKit, which docker clients from 23 on reach through their plug-in buildx alone.
+        elif name == "docker" and _refusal([program, "build", "--help"], DOCKER_BUILDKIT="1") is not None:
+            reasons.append("docker has no buildx (on Debian: apt-get install docker-buildx)")
+        else:
+            if passed_over := [reason for reason in reasons if not reason.endswith("not installed")]:
                 print(f"Building with {name}: {'; '.join(passed_over)}.", file=sys.stderr, flush=True)
             return name
-        reasons.append(reason)
     raise UserError(
         f"no program here can build an image: {'; '.join(reasons)}. "
         "Install buildah, podman or Docker (on Debian or Ubuntu: apt-get install buildah mmdebstrap)."
     )
-
-
-def _why_unusable(name: str, path: str | None) -> str | None:
-    """Why a builder does not work here; None if it does."""
-    program = shutil.which(name, path=path)
-    if program is None:
-        return f"{name} is not installed"
-    reason = _refusal([program, "--version"] if name == "buildah" else [program, "info"])
-    if reason is not None:
-        return f"{name} does not work ({reason})"
-    # The recipes need BuildKit, which docker clients from 23 on reach through their plug-in buildx alone.
-    if name == "docker" and _refusal([program, "build", "--help"], DOCKER_BUILDKIT="1") is not None:
-        return "docker has no buildx (on Debian: apt-get install docker-buildx)"
-    return None
 
 
 def _refusal(query: list[str], **variables: str) -> str | None:
@@ -131,14 +121,8 @@ CHAIN = ("bullseye", "bookworm")
 
 @dataclass(frozen=True)
 class Base:
-    """A base image.
-
-    Attributes:
-        origin: where it comes from.
-        name: in the builder's storage; empty if it is not there.
-        tar: the base as a tar file, where a build starts from that; else None.
-        temporary: whether it came into the storage of a docker engine for this build alone.
-    """
+    """A base image: its name in the builder's storage, or the tar file that a build starts from; `temporary` if it came
+    into the storage for this build alone."""
 
     origin: Literal["registry", "mmdebstrap"]
     name: str = ""
@@ -147,10 +131,7 @@ class Base:
 
 
 def provide_base(env: str, image: str, builder: str, folder: Path, work: Workspace) -> Base:
-    """Provide the base image `image` for building `env`.
-
-    Args:
-        folder: where bases that are made here are kept, for all images.
+    """Provide the base image `image` for building `env`; bases that are made here are kept in `folder`.
 
     Raises:
         UserError: no registry provides it, and it cannot be made here.
@@ -162,7 +143,7 @@ def provide_base(env: str, image: str, builder: str, folder: Path, work: Workspa
             return Base("registry", name, temporary=temporary)
         except DiskFull:
             raise
-        except (UserError, TimeoutError) as unpulled:
+        except UserError as unpulled:
             try:
                 tar = make_base(image, folder, work)
             except UserError:
@@ -179,13 +160,14 @@ def provide_base(env: str, image: str, builder: str, folder: Path, work: Workspa
 
 def _pull(image: str, builder: str, work: Workspace) -> tuple[str, bool]:
     """Pull an image from a registry; returns its name in the builder's storage, and whether it was not there before."""
+    limit = ["timeout", "--kill-after=5", str(PULL_SECONDS)]
     if builder != "docker":
         # "docker://" spells the default registry without naming it; docker itself knows only the bare name.
         pull = [*builder_command(builder, work), "pull", "--quiet", f"docker://{image}"]
-        return run(pull, work, timeout=PULL_SECONDS, quiet=True).strip().splitlines()[-1], True
+        return run([*limit, *pull], work, quiet=True).strip().splitlines()[-1], True
     missing = subprocess.run(["docker", "image", "inspect", image], capture_output=True).returncode != 0
     if missing:
-        run(["docker", "pull", "--quiet", image], work, timeout=PULL_SECONDS, quiet=True)
+        run([*limit, "docker", "pull", "--quiet", image], work, quiet=True)
     return image, missing
 
 
@@ -256,13 +238,12 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
 def newer_keys(options: Sequence[str], work: Workspace) -> Path:
     """A folder with the keys that Debian 12 has, each fetched from a release whose signature the ones before verify.
 
-    Args:
-        options: of mmdebstrap, by which it fetches as this host's apt does.
-        work: what it makes goes into its short folder: an ordinary user's mmdebstrap may not enter that user's home.
+    `options`: of mmdebstrap, by which it fetches as this host's apt does.
 
     Raises:
         UserError: the host has not even Debian 11's keys, or mmdebstrap fails for another reason.
     """
+    # An ordinary user's mmdebstrap may not enter that user's home.
     keyrings, folder = KEYRINGS, work.short / "keys"
     for release in CHAIN:
         folder.mkdir(parents=True, exist_ok=True)

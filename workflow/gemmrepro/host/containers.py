@@ -1,8 +1,4 @@
-"""The environment variables that containers need, however the workflow is started, and the container runtime.
-
-`common.smk` adds `container_environment` to its own environment, so that a bare ``snakemake --use-singularity``
-behaves like one under ``envs/run``.
-"""
+"""The environment variables that containers need, however the workflow is started, and the container runtime."""
 
 from __future__ import annotations
 
@@ -81,15 +77,14 @@ def container_environment(
     SingularityCE reads those of Apptainer's that begin with SINGULARITY_.
 
     Args:
-        cache: the folder that holds the caches; the caller makes the folders named by `CACHES` (`make_caches`).
+        cache: the folder that holds the caches, which `make_caches` makes.
         folder: where the workflow runs, by default the current folder. Outside the checkout, as where another workflow
             uses this one as a module, the checkout is bound into the containers.
-        uid: the effective user, the process's own by default.
-        proc, dev: the folders /proc and /dev.
+        uid, proc, dev: the effective user, and the folders /proc and /dev.
     """
     uid = os.geteuid() if uid is None else uid
-    variables = {name: str(cache / folder) for name, folder in CACHES.items()}
-    variables["PYTHONNOUSERSITE"] = "1"  # the user's own packages do not leak into the containers
+    # The user's own packages do not leak into the containers.
+    variables = {"PYTHONNOUSERSITE": "1"} | {name: str(cache / place) for name, place in CACHES.items()}
     if uid == 0 and "APPTAINER_USERNS" not in environ and not all_capabilities(proc):
         # Started by root, Apptainer requests every capability, and fails if one is denied.
         variables["APPTAINER_NO_PRIVS"] = "1"
@@ -100,10 +95,9 @@ def container_environment(
         variables |= {"APPTAINER_NV": "1", "APPTAINER_CONTAINLIBS": f"{WSL}/lib/libdxcore.so"}
         bound.append(str(WSL))
     added: dict[str, str] = {}
-    for name, value in variables.items():
-        named = _names(name)
-        given = next((environ[each] for each in named if each in environ), value)
-        added |= {each: given for each in named if each not in environ}
+    for names, value in ((_names(name), value) for name, value in variables.items()):
+        given = next((environ[name] for name in names if name in environ), value)
+        added |= {name: given for name in names if name not in environ}
     return added | bind(environ, *bound)
 
 
@@ -124,11 +118,7 @@ def bind(environ: Mapping[str, str], *folders: str) -> dict[str, str]:
 def build_cache(setting: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
     """Variables by which the build finds its cache, which containers see wherever it is.
 
-    Args:
-        setting: `folder`, relative to the checkout, and `megabytes`.
-
-    Raises:
-        UserError: the folder cannot be made.
+    `setting` has a `folder`, relative to the checkout, and `megabytes`. Raises UserError if it cannot be made.
     """
     try:
         folder = (ROOT / Path(setting["folder"]).expanduser()).resolve()
@@ -200,23 +190,12 @@ def unsuited(version: str) -> str:
     return "" if (int(parsed[2]), int(parsed[3])) >= oldest else f"is {version}, older than {oldest[0]}.{oldest[1]}"
 
 
-def use_apptainer(environ: MutableMapping[str, str], main: bool = True) -> None:
-    """Have Snakemake, which takes the first on PATH, start containers with `find_apptainer`; say what may be amiss.
-
-    Args:
-        main: whether this is the process that the user started.
-    """
+def use_apptainer(environ: MutableMapping[str, str]) -> None:
+    """Have Snakemake, which takes the first on PATH, start containers with `find_apptainer`; say what may be amiss."""
     program = find_apptainer(environ.get("PATH"))
     if shutil.which(Path(program).name, path=environ.get("PATH")) != program:
         environ["PATH"] = os.pathsep.join([str(Path(program).parent), *filter(None, [environ.get("PATH")])])
-    asked = environ.get("GEMMREPRO_APPTAINER")
-    if main and asked and PRIVATE / "bin" != Path(program).parent:
-        print(
-            f"gemmrepro: {program} starts the containers; GEMMREPRO_APPTAINER={asked} is for envs/run, where it "
-            "installs one",
-            file=sys.stderr,
-        )
-    # No error: an Apptainer that is installed setuid needs no FUSE, nor does a login node.
+    # An Apptainer that is installed setuid needs no FUSE, nor does a login node.
     if hint := fuse_hint():
         print(f"gemmrepro: images may fail to start here.{hint}", file=sys.stderr)
 

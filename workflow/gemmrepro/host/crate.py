@@ -2,22 +2,22 @@
 
 The crate follows the profile Provenance Run Crate 0.5 of Workflow Run RO-Crate (https://w3id.org/ro/wfrun/provenance/0.5).
 It holds the report, the verdicts, every table, gate and build record, and the sources and recordings that they come
-from. Binaries, their machine code and the images are not copied: they are named by their SHA-256 (RFC 6920). The same
-sources give the same binaries again; an image's file changes with every build and signature.
+from. Binaries, their machine code and the images are named by their SHA-256 (RFC 6920) and not copied.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import mimetypes
 import os
 import shutil
 from argparse import Namespace
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import gemmrepro
 from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host.runs import Job, jobs_behind
+from gemmrepro.host.runs import record_path
 
 TARGETS = (
     *(f"reports/{page}.html" for page in REPORT_PAGES),
@@ -49,36 +49,83 @@ PROFILES = {
     WORKFLOW_CRATE: "Workflow RO-Crate",
 }
 
-PARAMETER = "https://bioschemas.org/profiles/FormalParameter/1.0-RELEASE"
 COMPUTATIONAL_WORKFLOW = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 
-FORMATS = {
-    ".cu": "text/x-cuda",
-    ".cuh": "text/x-cuda",
-    ".Dockerfile": "text/x-dockerfile",
-    ".j2": "text/x-jinja",
-    ".json": "application/json",
-    ".parquet": "application/vnd.apache.parquet",
-    ".smk": "text/x-snakemake",
-    ".txt": "text/plain",
-    ".yaml": "application/yaml",
-}
-"""Media types beside those that Python knows."""
+
+@dataclass(frozen=True)
+class Job:
+    """A finished job.
+
+    Attributes:
+        inputs, outputs: paths relative to the folder of the run; outputs as far as they were asked for.
+        command: the shell command, empty for a rule in Python.
+        image: the container image it ran in, empty for none.
+        start, end: seconds since 1970.
+    """
+
+    rule: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    command: str
+    image: str
+    start: float
+    end: float
+
+
+def jobs_behind(targets: Iterable[str], folder: Path) -> list[Job]:
+    """Every job that `targets`, paths relative to `folder`, rest on, in the order in which they ended.
+
+    Raises:
+        UserError: a target has no record of Snakemake's, or a record cannot be read.
+    """
+    jobs: dict[tuple[object, ...], Job] = {}
+    pending, seen, targets = list(targets), set[str](), set(targets)
+    while pending:
+        path = pending.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        record = record_path(path, folder)
+        if not record.is_file():
+            if path in targets:
+                raise UserError(f"nothing is recorded about how {path} was made; run the target 'all' first.")
+            continue
+        try:
+            entry = json.loads(record.read_text())
+            start, end = sorted((float(entry["starttime"]), float(entry["endtime"])))
+            command, image = str(entry["shellcmd"] or ""), str(entry["container_img_url"] or "")
+            job = Job(entry["rule"], tuple(entry["input"]), (path,), command, image, start, end)
+        except (ValueError, KeyError, TypeError):
+            raise UserError(
+                f"Snakemake's record of {path} is not usable; delete {path} and run the target 'all' again."
+            ) from None
+        key = (job.rule, job.inputs, job.command)
+        if other := jobs.get(key):  # the record of another of its outputs
+            outputs = tuple(sorted({*other.outputs, *job.outputs}))
+            job = replace(job, outputs=outputs, start=min(other.start, job.start), end=max(other.end, job.end))
+        jobs[key] = job
+        pending += job.inputs
+    return sorted(jobs.values(), key=lambda job: (job.end, job.rule, job.outputs))
 
 
 class Run:
-    """A finished run, as the entities of a crate.
-
-    Args:
-        folder: where Snakemake ran.
-        jobs: its jobs, in the order in which they ended.
-    """
+    """A finished run as the entities of `crate`: its jobs, in the order in which they ended, in the folder that it ran
+    in."""
 
     def __init__(self, folder: Path, jobs: Sequence[Job]) -> None:
-        rocrate = _library()
+        try:
+            import rocrate.model.contextentity
+            import rocrate.rocrate
+        except ImportError as error:
+            raise UserError(
+                f"{error.name} cannot be imported; put `envs/run` before the command, or install the package rocrate."
+            ) from None
         self._model, self._folder, self._jobs = rocrate.model, folder, jobs
         self.file, self._digest = cache(self._file), cache(self._sha256)
-        self.rules = list(dict.fromkeys(job.rule for job in jobs))  # by when their first job ended
+        self.rules: dict[str, dict[str, Job]] = {}  # jobs by name, by rule, in the order of the rules' first jobs
+        for job in jobs:
+            of_rule = self.rules.setdefault(job.rule, {})
+            of_rule[f"#job-{job.rule}-{len(of_rule) + 1}"] = job
         self.crate = rocrate.rocrate.ROCrate(version="1.1")
         # The terms that RO-Crate 1.1 lacks; naming their context would need the network.
         terms = {name: TERMS + name for name in ("sha256", "containerImage", "ContainerImage")}
@@ -88,16 +135,15 @@ class Run:
     def _describe(self) -> None:
         """The crate itself, its workflow, its steps and what they did."""
         citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-        root, engine = self.crate.root_dataset, version("snakemake")
+        root = self.crate.root_dataset
         authors = [
             self._entity(f"#author-{place}", "Organization", name=author["name"])
             for place, author in enumerate(citation["authors"], 1)
         ]
         root["name"] = f"A run of gemmrepro {gemmrepro.__version__}"
-        root["description"] = citation["abstract"]
-        root["author"] = _one(authors)
+        root["description"], root["author"] = citation["abstract"], _one(authors)
         root["datePublished"] = _time(self._jobs[-1].end)
-        page = "https://spdx.org/licenses/MIT.html"
+        page = f"{LICENSE}.html"
         root["license"] = self._entity(LICENSE, "CreativeWork", name="MIT License", identifier=page)
         root["conformsTo"] = [
             self._entity(profile, "CreativeWork", name=name, version=profile.rpartition("/")[2])
@@ -112,25 +158,10 @@ class Run:
             start=min(job.start for job in self._jobs),
             end=self._jobs[-1].end,
         )
-        told = {"name": "Snakemake", "softwareVersion": engine, "url": {"@id": SNAKEMAKE}}
-        actions = [self._job(f"#job-{rule}-{place}", job) for rule in self.rules for place, job in self._of(rule)]
-        self._entity(
-            "#engine-run",
-            "OrganizeAction",
-            name=f"Snakemake {engine} carries out the workflow",
-            instrument=self._entity("#snakemake", "SoftwareApplication", **told),
-            object=[self._control(rule) for rule in self.rules],
-            result=run,
-            startTime=run["startTime"],
-            endTime=run["endTime"],
-        )
+        actions = [self._job(name, job) for jobs in self.rules.values() for name, job in jobs.items()]
         forms = [{"@id": form} for form in ("https://w3id.org/ro/crate/1.1", WORKFLOW_CRATE)]
         self._entity("ro-crate-metadata.json", "CreativeWork")["conformsTo"] = forms
         root["mentions"] = [run, *actions]
-
-    def _of(self, rule: str) -> list[tuple[int, Job]]:
-        """The jobs of a rule, numbered from 1."""
-        return list(enumerate((job for job in self._jobs if job.rule == rule), 1))
 
     def _workflow(self, abstract: str, authors: Sequence[Any]) -> Any:
         """The Snakefile, with a step and a tool for each rule that ran."""
@@ -147,14 +178,14 @@ class Run:
             "creator": _one(authors),
             "conformsTo": self._entity(COMPUTATIONAL_WORKFLOW, "CreativeWork", **form),
             "license": {"@id": LICENSE},
-            "encodingFormat": FORMATS[".smk"],
+            "encodingFormat": "text/x-snakemake",
         }
         workflow = self.crate.add_file(ROOT / WORKFLOW, WORKFLOW, properties=properties)
         self.crate.mainEntity = workflow
         tools = []
-        for place, rule in enumerate(self.rules, 1):
+        for place, (rule, jobs) in enumerate(self.rules.items(), 1):
             # A rule's purpose is its first command, without the arguments.
-            words = min(job.command for _, job in self._of(rule)).split()
+            words = min(job.command for job in jobs.values()).split()
             told = {"name": rule, "description": " ".join(words[:3]) or "Python in the rule"}
             told["softwareVersion"] = gemmrepro.__version__
             tools.append(self._entity(f"#rule-{rule}", "SoftwareApplication", **told))
@@ -162,31 +193,13 @@ class Run:
             workflow.append_to("step", self._entity(f"{WORKFLOW}#{rule}", "HowToStep", **step))
         workflow["hasPart"] = tools
         for path in sorted((ROOT / "workflow" / "rules").glob("*.smk")):
-            properties = _format(path) | {"name": path.name}
-            self.crate.add_file(path, path.relative_to(ROOT).as_posix(), properties=properties)
-        workflow["input"] = self._parameter("sources", self._used(), "sources, settings and recordings")
-        kinds = [(path, "Dataset" if (self._folder / path).is_dir() else "File") for path in TARGETS]
-        workflow["output"] = [self._parameter(Path(path).stem, [self.file(path)], path, kind) for path, kind in kinds]
+            self.crate.add_file(path, path.relative_to(ROOT).as_posix(), properties={"name": path.name})
         return workflow
-
-    def _parameter(self, name: str, values: Iterable[Any], meaning: str, kind: str = "File") -> Any:
-        form = self._entity(PARAMETER, "CreativeWork", name="FormalParameter", version="1.0-RELEASE")
-        told = {"description": meaning, "additionalType": kind, "valueRequired": True, "conformsTo": form}
-        parameter = self._entity(f"#parameter-{name}", "FormalParameter", name=name, **told)
-        for value in values:
-            value["exampleOfWork"] = parameter
-        return parameter
 
     def _used(self) -> list[Any]:
         """What no job made: sources, settings, recordings."""
         made = {path for job in self._jobs for path in job.outputs}
         return [self.file(path) for path in sorted({path for job in self._jobs for path in job.inputs} - made)]
-
-    def _control(self, rule: str) -> Any:
-        """The engine's action for a step: it starts the step's jobs."""
-        started = [{"@id": f"#job-{rule}-{place}"} for place, _ in self._of(rule)]
-        told = {"name": f"Start {len(started)} of {rule}", "instrument": {"@id": f"{WORKFLOW}#{rule}"}}
-        return self._entity(f"#control-{rule}", "ControlAction", **told, object=_one(started))
 
     def _job(self, name: str, job: Job) -> Any:
         told = {"object": _one([self.file(path) for path in job.inputs])} if job.inputs else {}
@@ -211,8 +224,8 @@ class Run:
 
     def _entity(self, identifier: str, kind: str, /, **properties: Any) -> Any:
         """The contextual entity of this name; the properties count the first time."""
-        if known := self.crate.dereference(identifier):
-            return known
+        if entity := self.crate.dereference(identifier):
+            return entity
         entity = self._model.contextentity.ContextEntity(self.crate, identifier, properties={"@type": kind})
         self.crate.add(entity)
         for name, value in properties.items():
@@ -235,8 +248,10 @@ class Run:
         if not source.is_file():
             raise UserError(f"{path} is missing; run the target 'all' again, then 'crate'.")
         status, digest = source.stat(), self._digest(path)
-        properties = _format(source) | {"name": inside, "sha256": digest, "contentSize": str(status.st_size)}
+        properties = {"name": inside, "sha256": digest, "contentSize": str(status.st_size)}
         properties["dateModified"] = _time(status.st_mtime)
+        if kind := mimetypes.guess_type(source.name)[0]:
+            properties["encodingFormat"] = kind
         if inside.endswith(NAMED_ONLY):
             name = urlsafe_b64encode(bytes.fromhex(digest)).decode().rstrip("=")
             return self._entity(f"ni:///sha-256;{name}", "CreativeWork", **properties)
@@ -247,26 +262,9 @@ class Run:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _library() -> Any:
-    try:
-        import rocrate.model.contextentity
-        import rocrate.rocrate
-    except ImportError as error:
-        raise UserError(
-            f"{error.name} cannot be imported; put `envs/run` before the command, or install the package rocrate."
-        ) from None
-    return rocrate
-
-
 def _one(values: Sequence[Any]) -> Any:
     """A value alone instead of a list of one, as RO-Crate recommends."""
     return values[0] if len(values) == 1 else list(values)
-
-
-def _format(path: Path) -> dict[str, str]:
-    """The media type of a file, as a property, where one is known."""
-    known = FORMATS.get(path.suffix) or mimetypes.guess_type(path.name)[0]
-    return {"encodingFormat": known} if known else {}
 
 
 def _time(seconds: float) -> str:
@@ -274,21 +272,16 @@ def _time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
-def write(folder: Path, out: Path) -> Mapping[str, int]:
-    """Write the crate of the run in `folder` to the folder `out`; gives how many jobs and entities it describes.
+def main(options: Namespace, folder: Path | None = None) -> int:
+    """Write the crate of the run in `folder`, by default the current one, to the folder `options.out`.
 
     Raises:
         UserError: the run is not finished, or rocrate is not installed.
     """
+    folder = folder or Path.cwd()
     jobs = jobs_behind(TARGETS, folder)
-    run = Run(folder, jobs)
-    shutil.rmtree(out, ignore_errors=True)
-    run.crate.write(out)
-    return {"jobs": len(jobs), "entities": len(run.crate.get_entities())}
-
-
-def main(options: Namespace) -> int:
-    """Write the crate of the run in the current folder."""
-    counts = write(Path.cwd(), options.out)
-    print(f"{options.out}: {counts['jobs']} jobs, {counts['entities']} entities")
+    crate = Run(folder, jobs).crate
+    shutil.rmtree(options.out, ignore_errors=True)
+    crate.write(options.out)
+    print(f"{options.out}: {len(jobs)} jobs, {len(crate.get_entities())} entities")
     return 0

@@ -37,16 +37,11 @@ from gemmrepro.host.recipes import (
 )
 
 SUITE = "bookworm"
-"""The Debian release of most environments (12)."""
-
 SUITES = {"torchcpu": "trixie", "apptainer": "trixie"}
-"""The Debian release of the other environments (13)."""
+"""The release of Debian of environments, 12 unless they are named here (13)."""
 
 APART = {"cuda12": "trixie non-free", "apptainer": "sid main"}
 """Where an environment's packages of another release come from. Unstable gives Apptainer alone: no release has it."""
-
-BASE = ("?essential", "?priority(required)", "apt")
-"""apt patterns of what a minimal Debian contains, as mmdebstrap's variant minbase does."""
 
 IMAGES = ("cuda12", "cuda13", "measure", "report", "torch", "torchcpu")
 """Environments with a Dockerfile."""
@@ -54,22 +49,19 @@ IMAGES = ("cuda12", "cuda13", "measure", "report", "torch", "torchcpu")
 LOCKS = ("cuda12", "cuda13", "measure", "report", "torch", "host")
 """Environments with a lock of Python packages."""
 
-APPTAINER_PACKAGES = tuple(
-    "squashfs-tools squashfuse fuse-overlayfs fuse2fs gocryptfs libseccomp2 libsqlite3-0".split()
-)
-"""Debian packages of Apptainer's tools and libraries."""
+BASE = ("?essential", "?priority(required)", "apt")
+"""apt patterns of what a minimal Debian contains, as mmdebstrap's variant minbase does."""
 
-HOST_PACKAGES = ("g++", "git", "python3", "python3-venv", "bash-static", "procps")
-"""Debian packages of the environment that starts the workflow and its tests."""
-
-TOOLS = ("squashfs-tools", "patchelf", "python3-minimal", "libpython3-stdlib", "coreutils", "tar", "xz-utils", "zstd")
-"""Debian packages of the environment in which images are packed."""
-
-DOWNLOADS = 6
-"""Calls of apt and pip at a time. They mostly wait: pip asks the index for one package after the other."""
-
-FILES_A_CALL = 24
-"""Packages that one pip downloads."""
+PACKAGES = {
+    "host": (*BASE, "g++", "git", "python3", "python3-venv", "bash-static", "procps"),
+    "tools": (
+        *(*BASE, "squashfs-tools", "patchelf", "python3-minimal", "libpython3-stdlib"),
+        *("coreutils", "tar", "xz-utils", "zstd"),
+    ),
+    "apptainer": tuple("squashfs-tools squashfuse fuse-overlayfs fuse2fs gocryptfs libseccomp2 libsqlite3-0".split()),
+}
+"""Debian's packages of the environments without a Dockerfile: what starts the workflow and its tests, packs images, and
+runs containers."""
 
 SEED = "busybox-static"
 """The Debian package with the one program that must exist before anything can be unpacked."""
@@ -106,10 +98,8 @@ def run(command: Sequence[str | Path], remedy: str, folder: Path | None = None) 
 class Apt:
     """apt over the mirrors that this host uses, for one release of Debian, as if nothing were installed.
 
-    Args:
-        folder: for its lists and what it downloads.
-        suites: lines of a source list without type and mirror: ``bookworm main``.
-        snapshot: the address of a snapshot of Debian to fetch from as well.
+    `suites`: lines of a source list without type and mirror, such as ``bookworm main``; `snapshot`: the address of a
+    snapshot of Debian to fetch from as well.
     """
 
     REMEDY = "the flake's files come from Debian by apt: check apt-get update, or run this on Debian or Ubuntu"
@@ -170,32 +160,26 @@ def lock(folder: Path) -> Sources:
     """
     if sys.version_info[:2] != (3, 11):
         raise UserError("pip chooses files for the Python that runs it, and the images have 3.11; use Python 3.11.")
-    apt = Apt(folder / "apt" / SUITE, release(SUITE))
-    newer = Apt(folder / "apt" / "trixie", release("trixie"))
-    environments = {env: _lock_image(env, newer if env in SUITES else apt, folder) for env in IMAGES}
-    python = tuple(sorted(path.name for path in download_locked("host", folder)))
-    environments["host"] = Environment(apt.closure([*BASE, *HOST_PACKAGES]), python)
-    environments["tools"] = Environment(apt.closure([*BASE, *TOOLS]))
+    apts = {suite: Apt(folder / "apt" / suite, release(suite)) for suite in (SUITE, "trixie")}
     apptainer = read_apptainer()
-    environments["apptainer"] = Environment(newer.closure(APPTAINER_PACKAGES), (), tuple(apptainer))
-    [seed] = [name for name in apt.closure([SEED]) if name.startswith(f"{SEED}_")]
-    archive = seed_archive(folder / "apt" / SUITE / "archives" / seed, folder)
-    used = {(SUITES.get(env, SUITE), name) for env, environment in environments.items() for name in environment.debs}
-    hashes = {name: file_sha256(folder / "apt" / suite / "archives" / name) for suite, name in {*used, (SUITE, seed)}}
-    hashes |= {path.name: file_sha256(path) for path in (folder / "python").iterdir()}
-    for env in IMAGES:
-        hashes |= read_apart(ROOT / f"docker/{env}.Dockerfile")
-    hashes |= apptainer
+    environments, hashes = {}, dict(apptainer)
+    for env in (*IMAGES, *PACKAGES):
+        wanted, purged, apart = PACKAGES.get(env, ()), set[str](), apptainer if env == "apptainer" else {}
+        if env in IMAGES:
+            recipe = read_recipe(ROOT / f"docker/{env}.Dockerfile")
+            wanted, purged = (*BASE, *debian_packages(recipe)), purged_packages(recipe.path)
+            apart = read_apart(recipe.path)
+        suite = SUITES.get(env, SUITE)
+        debs = [name for name in apts[suite].closure(wanted) if name.split("_")[0] not in purged]
+        python = download_locked(env, folder) if env in LOCKS else {}
+        environments[env] = Environment(tuple(debs), tuple(sorted(python)), tuple(apart))
+        hashes |= apart | python | {name: file_sha256(folder / "apt" / suite / "archives" / name) for name in debs}
+    [seed] = [name for name in apts[SUITE].closure([SEED]) if name.startswith(f"{SEED}_")]
+    deb = folder / "apt" / SUITE / "archives" / seed
+    hashes[seed] = file_sha256(deb)
+    archive = hashlib.sha256(seed_archive(deb, folder)).hexdigest()
     today = datetime.now(UTC).date().isoformat()
-    return Sources(today, seed, hashlib.sha256(archive).hexdigest(), environments, dict(sorted(hashes.items())))
-
-
-def _lock_image(env: str, apt: Apt, folder: Path) -> Environment:
-    recipe = read_recipe(ROOT / f"docker/{env}.Dockerfile")
-    python = download_locked(env, folder) if env in LOCKS else []
-    purged = purged_packages(recipe.path)
-    debs = tuple(name for name in apt.closure([*BASE, *debian_packages(recipe)]) if name.split("_")[0] not in purged)
-    return Environment(debs, tuple(sorted(path.name for path in python)), tuple(read_apart(recipe.path)))
+    return Sources(today, seed, archive, environments, dict(sorted(hashes.items())))
 
 
 def read_apart(recipe: Path) -> dict[str, str]:
@@ -217,12 +201,11 @@ def read_apptainer() -> dict[str, str]:
     return {f"apptainer_{version}_amd64.deb": sha256}
 
 
-def download_locked(env: str, folder: Path) -> list[Path]:
-    """pip's choice among the files that a lock of Python packages allows, downloaded into `folder`/python."""
+def download_locked(env: str, folder: Path) -> dict[str, str]:
+    """pip's choice among the files that a lock of Python packages allows: SHA-256 by file name."""
     requirements = ROOT / f"envs/requirements/{env}.txt"
     _pip(requirements, folder / env, f"pip could not download what {requirements} locks; try again")
-    (folder / "python").mkdir(exist_ok=True)
-    return [path.replace(folder / "python" / path.name) for path in (folder / env).iterdir()]
+    return {path.name: file_sha256(path) for path in (folder / env).iterdir()}
 
 
 def _pip(requirements: Path, folder: Path, remedy: str, options: Sequence[str] = ()) -> None:
@@ -252,31 +235,30 @@ def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
         return sorted(name for name in set(names) if not (folder / name).is_file())
 
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="gemmrepro-nix-") as work, ThreadPoolExecutor(DOWNLOADS) as pool:
+    with tempfile.TemporaryDirectory(prefix="gemmrepro-nix-") as work, ThreadPoolExecutor(6) as pool:
         part = Path(work) / "files"
         part.mkdir()
-        wanted_of: dict[tuple[str, ...], list[str]] = {tuple(release(SUITE)): [sources.seed]}
+        debs: dict[tuple[str, ...], list[str]] = {tuple(release(SUITE)): [sources.seed]}
+        python: dict[str, str] = {}  # two environments may hold two versions of a package, which pip does not mix
         for env in wanted:
-            wanted_of.setdefault(tuple(release(SUITES.get(env, SUITE))), []).extend(sources.environments[env].debs)
+            debs.setdefault(tuple(release(SUITES.get(env, SUITE))), []).extend(sources.environments[env].debs)
             if env in APART:
-                wanted_of.setdefault((APART[env],), []).extend(sources.environments[env].apart)
+                debs.setdefault((APART[env],), []).extend(sources.environments[env].apart)
+            python |= {name: env for name in sources.environments[env].python if name not in python}
         downloads = [
-            pool.submit(_apt_download, Path(work) / f"apt-{number}", suites, debs, part)
-            for number, (suites, names) in enumerate(wanted_of.items())
-            if (debs := missing(names))
+            pool.submit(_apt_download, Path(work) / f"apt-{number}", suites, absent, part)
+            for number, (suites, names) in enumerate(debs.items())
+            if (absent := missing(names))
         ]
-        claimed: set[str] = set()
-        for env in wanted:  # two environments may hold two versions of a package, which pip does not mix
-            files = [file for file in missing(sources.environments[env].python) if file not in claimed]
-            claimed.update(files)
-            for start in range(0, len(files), FILES_A_CALL):
-                few, place = files[start : start + FILES_A_CALL], Path(work) / f"{env}-{start}"
-                downloads.append(pool.submit(_pip_download, sources, few, part, place))
+        for env in wanted:  # in parts: pip asks the index for one package after the other
+            absent = missing(name for name in python if python[name] == env)
+            for start in range(0, len(absent), 24):
+                place = Path(work) / f"{env}-{start}"
+                downloads.append(pool.submit(_pip_download, sources, absent[start : start + 24], part, place))
         for download in downloads:
             download.result()
         for path in sorted(part.iterdir()):
-            expected = sources.sha256.get(path.name)
-            if file_sha256(path) != expected:
+            if file_sha256(path) != sources.sha256.get(path.name):
                 raise UserError(
                     f"{path.name} as fetched is not the locked file; check the mirror, or lock today's: {RELOCK}."
                 )
@@ -299,8 +281,8 @@ def _pip_download(sources: Sources, files: Sequence[str], folder: Path, requirem
     target += ["--only-binary=:all:", *(f"--platform={tag}" for tag in platforms)]
     for names, options in ((wheels, target), ([file for file in files if file not in wheels], ["--no-binary=:all:"])):
         if names:
-            pinned = {file: "==".join(file.removesuffix(".tar.gz").split("-")[:2]) for file in names}
-            lines = [f"{pin} --hash=sha256:{sources.sha256[file]}\n" for file, pin in pinned.items()]
+            pins = {file: "==".join(file.removesuffix(".tar.gz").split("-")[:2]) for file in names}
+            lines = [f"{pin} --hash=sha256:{sources.sha256[file]}\n" for file, pin in pins.items()]
             requirements.write_text("".join(lines))
             _pip(requirements, folder, "pip could not download the flake's files; try again", options)
 

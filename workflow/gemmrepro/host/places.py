@@ -45,24 +45,18 @@ def check_encoding(name: str | None = None) -> None:
 
 
 def check_paths(containers: bool, folder: Path | None = None, root: Path = ROOT, bound: Sequence[Path] = ()) -> None:
-    """Check the folders that jobs are given.
+    """Raises UserError if a folder that jobs are given has a character that ends it early for Python, a shell or
+    Apptainer.
 
-    Args:
-        containers: whether jobs run in containers.
-        folder: the working folder, by default the current one.
-        root: the checkout.
-        bound: further folders that containers see.
-
-    Raises:
-        UserError: a path has a character that ends it early for Python, a shell or Apptainer.
+    `containers`: whether jobs run in containers; `folder`: the working folder, by default the current one; `bound`:
+    further folders that containers see.
     """
     folder = folder or Path.cwd()
     refused = [(root, ":")]
     if containers:
         # Snakemake quotes the working folder as Python does, and not as a shell; Apptainer splits lists at commas.
-        home = str(folder)
-        quoted = '"$`' if "'" in home else ""
-        refused += [(folder, ":\\" + quoted + "".join(letter for letter in home if not letter.isprintable()))]
+        quoted = '"$`' if "'" in str(folder) else ""
+        refused += [(folder, ":\\" + quoted + "".join(letter for letter in str(folder) if not letter.isprintable()))]
         refused += [(path, ":,") for path in (*bound, root) if not path.is_relative_to(folder)]
     for path, letters in refused:
         if bad := next((letter for letter in str(path) if letter in letters), None):
@@ -73,11 +67,8 @@ def check_paths(containers: bool, folder: Path | None = None, root: Path = ROOT,
 
 
 def check_caches(environ: Mapping[str, str]) -> None:
-    """Make the folders that containers want for their caches.
-
-    Raises:
-        UserError: a folder cannot be made or written; names its variable.
-    """
+    """Make the folders that containers want for their caches. Raises UserError, with the variable, if one cannot be
+    written."""
     for name in filter(environ.get, CACHES):
         try:
             make_caches({name: environ[name]})
@@ -90,19 +81,9 @@ def check_caches(environ: Mapping[str, str]) -> None:
             )
 
 
-WRITTEN = (".snakemake", "results", "resources", "reports")
-"""The folders that a run writes to, besides the one for temporary files."""
-
-NEEDED = 16e6
-"""Bytes without which a run cannot begin: Snakemake's records and its log take as many."""
-
-FULL = 1e6
-"""Bytes of free space at which a disk counts as full once a job has failed."""
-
-
-def check_disks(folders: Sequence[str] = WRITTEN) -> None:
-    """Raises UserError if a disk is too full to begin."""
-    for sentence in full_disks(NEEDED, folders):
+def check_disks() -> None:
+    """Raises UserError if a disk is too full to begin: Snakemake's records and its log take as much."""
+    for sentence in full_disks(16e6):
         raise UserError(sentence)
 
 
@@ -112,10 +93,10 @@ def say_what_is_full() -> None:
         print(f"gemmrepro: {sentence}", file=sys.stderr)
 
 
-def full_disks(least: float = FULL, folders: Sequence[str] = WRITTEN) -> Iterator[str]:
-    """A sentence for each disk with less than `least` bytes left."""
+def full_disks(least: float = 1e6) -> Iterator[str]:
+    """A sentence for each disk that a run writes to and that has less than `least` bytes left."""
     said = set()
-    for name in (*folders, os.environ.get("TMPDIR", "/tmp")):
+    for name in (".snakemake", "results", "resources", "reports", os.environ.get("TMPDIR", "/tmp")):
         folder = next(path for path in (Path(name).absolute(), *Path(name).absolute().parents) if path.exists())
         status, device = os.statvfs(folder), folder.stat().st_dev
         left = status.f_bavail * status.f_frsize
@@ -128,18 +109,10 @@ def full_disks(least: float = FULL, folders: Sequence[str] = WRITTEN) -> Iterato
         )
 
 
-__all__ = ["HostGpu", "find_gpus"]
-
 QUERY = ("--query-gpu=name,compute_cap,uuid,driver_version", "--format=csv,noheader")
 
 LINE = re.compile(r"(?P<name>.+), *(?P<major>\d+)\.(?P<minor>\d), *(?P<uuid>GPU-\S+), *(?P<driver>\d+)[.\d]*")
 """A GPU in the answer; that of a lost one, and warnings, look otherwise."""
-
-_SHOWN = 3
-"""Other lines of nvidia-smi's that one sentence quotes."""
-
-MEASURED_WITH = "cuda13"
-"""The toolkit of the libraries that measure: CuPy and the baselines."""
 
 
 def find_gpus(
@@ -153,23 +126,16 @@ def find_gpus(
     """The GPUs that jobs may be spread over, all of one model; and what else is not used and why, or "".
 
     Of those that ``CUDA_VISIBLE_DEVICES`` leaves they are the first supported one and all others of its model.
-
-    Args:
-        containers: whether jobs run in the images.
-        machine: the host's architecture, by default this one's.
-        dev, wsl: the folders /dev, and of the driver under WSL2.
+    `containers`: whether jobs run in the images; `machine`: the host's architecture, by default this one's; `dev`,
+    `wsl`: the folders /dev, and of the driver under WSL2.
     """
     environ = os.environ if environ is None else environ
     if shutil.which("nvidia-smi") is None:
         return [], "nvidia-smi is not on PATH"
     code, lines = _nvidia_smi(*QUERY)
-    read = [(line, LINE.fullmatch(line)) for line in lines]
-    present = [
-        HostGpu(found["name"], 10 * int(found["major"]) + int(found["minor"]), found["uuid"])
-        for _, found in read
-        if found
-    ]
-    unread = [line for line, found in read if not found]
+    rows = [row for line in lines if (row := LINE.fullmatch(line))]
+    present = [HostGpu(row["name"], 10 * int(row["major"]) + int(row["minor"]), row["uuid"]) for row in rows]
+    unread = [line for line in lines if not LINE.fullmatch(line)]
     if not present:
         failed = f"nvidia-smi failed{''.join(f': {line}' for line in unread[:1])}"
         return [], failed if code else _unread(unread) or "nvidia-smi lists no GPU"
@@ -178,7 +144,7 @@ def find_gpus(
     if not named:
         return [], f"{VISIBLE}={visible} leaves no GPU"
     chosen = list(usable(named).values())
-    driver = min(int(found["driver"]) for _, found in read if found)
+    driver = min(int(row["driver"]) for row in rows)
     problem = _problem(driver, machine or platform.machine(), containers, dev, wsl)
     if chosen and problem:
         return [], problem
@@ -192,26 +158,18 @@ def find_gpus(
 
 def _unread(lines: Sequence[str]) -> str:
     """What nvidia-smi says besides GPUs."""
-    said = [f'nvidia-smi says "{line}"' for line in lines[:_SHOWN]]
-    return "; ".join([*said, *([f"{len(lines) - _SHOWN} more such lines"] if len(lines) > _SHOWN else [])])
+    said = [f'nvidia-smi says "{line}"' for line in lines[:3]]
+    return "; ".join([*said, *([f"{len(lines) - 3} more such lines"] if len(lines) > 3 else [])])
 
 
 def _nvidia_smi(*arguments: str) -> tuple[int, list[str]]:
-    """The exit code and the lines, each once and without blank ones, of nvidia-smi; where it does not end, the reason.
-
-    What is not printable, and could change the terminal, is "?".
-    """
+    """The exit code and the lines, each once and none blank, of nvidia-smi; where it does not end, the reason."""
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     try:
-        done = subprocess.run(
-            ["nvidia-smi", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            timeout=60,
-        )
+        done = subprocess.run(["nvidia-smi", *arguments], **streams, errors="replace", timeout=60)
     except (subprocess.TimeoutExpired, OSError) as error:
         return 1, [str(error)]
+    # What is not printable could change the terminal.
     lines = ("".join(c if c.isprintable() else "?" for c in line.strip()) for line in done.stdout.splitlines())
     return done.returncode, list(filter(None, dict.fromkeys(lines)))
 
@@ -232,9 +190,9 @@ def _parent(slice_uuid: str) -> str | None:
 
 def _problem(driver: int, machine: str, containers: bool, dev: Path, wsl: Path) -> str:
     """Why no GPU can be used here, whichever it is; else ""."""
-    least = LEAST_DRIVER[MEASURED_WITH]
+    least = LEAST_DRIVER["cuda13"]  # of CuPy and the baselines, which measure
     if driver < least:
-        return f"its driver, {driver}, is older than {least}, which CUDA {MEASURED_WITH.removeprefix('cuda')} needs"
+        return f"its driver, {driver}, is older than {least}, which CUDA 13 needs"
     if containers and machine not in ("x86_64", "amd64"):
         return f"the images are for x86-64, and this host is {machine}"
     if (dev / "nvidiactl").exists():
@@ -254,10 +212,9 @@ class Target:
 
     Attributes:
         measure: ``live`` or ``recorded``.
-        gpu: the GPU that jobs measure on: the configuration's, else this machine's, else None.
-        why_not: why there is none.
-        slots: how many jobs that need a GPU may run side by side on this machine, at least 1: for each GPU here one
-            that uses it and one that starts meanwhile and waits for it (`gpu.slots`).
+        gpu: the GPU that jobs measure on: the configuration's, else this machine's, else None; `why_not`: why none.
+        slots: how many jobs that need a GPU may run side by side, at least 1: for each GPU here one that uses it and
+            one that starts meanwhile and waits for it (`gpu.slots`).
     """
 
     measure: str
@@ -271,11 +228,8 @@ def resolve(
 ) -> Target:
     """The target of this run, of which a line says what else is here; changes `environ` so that jobs find the same.
 
-    Args:
-        config: the checked configuration.
-        environ: the process's environment.
-        main: whether this is the process that the user started; a job's takes what it was handed, if anything.
-        containers: whether jobs run in the images.
+    `main`: whether this is the process that the user started; a job's takes what it was handed, if anything.
+    `containers`: whether jobs run in the images.
 
     Raises:
         UserError: ``measure: live`` without a usable GPU, here or in the configuration.
@@ -283,9 +237,9 @@ def resolve(
     if not main and VARIABLE in environ:
         handed = json.loads(environ[VARIABLE])
         return Target(**handed | {"gpu": HostGpu(**handed["gpu"]) if handed["gpu"] else None})
-    found, why_not = find_gpus(environ, containers=containers)
+    gpus, why_not = find_gpus(environ, containers=containers)
     configured = config.get("gpu")
-    gpu = HostGpu(configured["name"], configured["capability"]) if configured else next(iter(found), None)
+    gpu = HostGpu(configured["name"], configured["capability"]) if configured else next(iter(gpus), None)
     measure = config["measure"]
     if measure == "live" and gpu is None:
         raise UserError(
@@ -294,11 +248,11 @@ def resolve(
         )
     if measure == "auto":
         measure = "live" if gpu else "recorded"
-    target = Target(measure, gpu, "" if gpu else why_not, max(1, 2 * len(found)))
+    target = Target(measure, gpu, "" if gpu else why_not, max(1, 2 * len(gpus)))
     if config["measure"] == "auto" and measure == "recorded":
         print(f"gemmrepro: measuring nothing: {why_not}; the recordings stand in", file=sys.stderr)
     elif measure == "live" and why_not and not configured:
-        print(f"gemmrepro: measuring on {len(found)} x {found[0].name}; not used: {why_not}", file=sys.stderr)
+        print(f"gemmrepro: measuring on {len(gpus)} x {gpus[0].name}; not used: {why_not}", file=sys.stderr)
     environ[VARIABLE] = json.dumps(asdict(target))
     environ.pop(EXPECTED, None)
     if configured:

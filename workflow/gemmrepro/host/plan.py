@@ -25,8 +25,8 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.core.trees import source_hash
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Experiment
+from gemmrepro.gpu.slots import HostGpu
 from gemmrepro.host import config as configuration
-from gemmrepro.host.places import HostGpu
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.measure import recording, rows
 from gemmrepro.measure import regimes as regime_files
@@ -35,23 +35,14 @@ from gemmrepro.measure.recording import FILES, MANIFEST, SUMMARY
 from gemmrepro.registry import Kernel, articles
 from gemmrepro.registry.requirements import newest_target, requirement
 
-PYTORCH = "torch"
-"""PyTorch's package."""
-
 LONGEST = 250
 """The most `Plan.effort` of one job that builds, some two minutes on one core: ten kernels with CUTLASS's headers."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One run's plan.
-
-    Attributes:
-        config: the checked configuration.
-        measure: ``live`` or ``recorded``.
-        gpu: the GPU that is present, or None.
-        only: the kernels whose builds or gates are asked for; empty if anything may be.
-    """
+    """One run's plan: its checked configuration, whether it measures ``live`` or reads what was ``recorded``, the GPU
+    that is present, and the kernels whose builds or gates alone are asked for, none if anything may be."""
 
     config: Mapping[str, Any]
     measure: str
@@ -84,14 +75,6 @@ class Plan:
             and any((folder / family / SUMMARY).is_file() for family in self.families)
         )
 
-    def recordings_on(self, gpu: str) -> str:
-        """The folder of one GPU's recordings."""
-        return str(Path(self.recordings).parent / gpu)
-
-    def recorded_on(self, gpu: str) -> list[str]:
-        """Every committed file of one GPU's recordings."""
-        return sorted(str(path) for path in Path(self.recordings_on(gpu)).rglob("*") if path.is_file())
-
     @property
     def toolkits(self) -> list[str]:
         return configuration.toolkits(self.config)
@@ -106,33 +89,28 @@ class Plan:
         return [kernel for kernel in self.kernels.values() if kernel.family == family]
 
     def together(self, family: str, toolkit: str = "") -> list[Kernel]:
-        """The kernels of a family that one job builds (with `toolkit`) or judges.
-
-        All of them, or those asked for where the family was never built as a whole: then the others need not be either.
-        """
+        """The kernels of a family that one job builds (with `toolkit`) or judges: all, or those asked for where the
+        family was never built as a whole."""
         kernels = [kernel for kernel in self.kernels_of(family) if not toolkit or toolkit in self.toolkits_of(kernel)]
         if not self.only or all(Path(path).exists() for path in self.builds_in([family])):
             return kernels
         return [kernel for kernel in kernels if kernel.id in self.only]
 
     def judged_together(self) -> dict[str, list[Kernel]]:
-        """The kernels that one job judges, by its name: the family where something is measured, else ``recorded``.
-
-        Recorded verdicts of all families are read by one job; of those of single kernels alone where such are asked for
-        and the families were never all built.
-        """
+        """The kernels that one job judges, by its name: the family where something is measured; else ``recorded``, of
+        all families, or of those of the kernels asked for where the families were never all built."""
         families = self.families
         if not self.live and self.only and not all(Path(path).exists() for path in self.builds_in(families)):
             families = [name for name in families if any(kernel.id in self.only for kernel in self.kernels_of(name))]
-        found = {name: kernels for name in families if (kernels := self.together(name))}
-        if self.live or not found:
-            return found
-        return {"recorded": [kernel for kernels in found.values() for kernel in kernels]}
+        judged = {name: kernels for name in families if (kernels := self.together(name))}
+        if self.live or not judged:
+            return judged
+        return {"recorded": [kernel for kernels in judged.values() for kernel in kernels]}
 
     def batches(self, family: str, toolkit: str) -> list[list[Kernel]]:
-        """`together` in parts for jobs that run side by side, of about the same effort and none above `LONGEST`.
+        """`together` in parts of about the same effort and none above `LONGEST`, for jobs that run side by side.
 
-        Whatever the number of cores: a part is what reruns together, so it must not change with the command line.
+        A part is what reruns together, so it does not depend on the number of cores.
         """
         kernels = self.together(family, toolkit)
         total = sum(self.effort(kernel, toolkit) for kernel in kernels)
@@ -150,15 +128,14 @@ class Plan:
         it.
         """
         place, configured = (kernel.id, toolkit), self.config["build"][toolkit]
-        if place in self._architectures:
-            return self._architectures[place]
-        if configured == AUTO:
-            chosen = chosen_architectures(kernel, toolkit, {*self._measuring, *self._counted.get(kernel.id, ())})
-        else:
-            here = [self.gpu.capability] if self.gpu else []
-            chosen = [str(arch) for arch in sorted({*configured, *run_by(kernel, toolkit, here)})]
-        self._architectures[place] = chosen
-        return chosen
+        if place not in self._architectures:
+            if configured == "auto":
+                chosen = chosen_architectures(kernel, toolkit, {*self._measuring, *self._counted.get(kernel.id, ())})
+            else:
+                here = [self.gpu.capability] if self.gpu else []
+                chosen = [str(arch) for arch in sorted({*configured, *run_by(kernel, toolkit, here)})]
+            self._architectures[place] = chosen
+        return self._architectures[place]
 
     @cached_property
     def _architectures(self) -> dict[tuple[str, str], list[str]]:
@@ -186,9 +163,9 @@ class Plan:
     def compiling(self, kernel: Kernel) -> list[str]:
         """The toolkits of `toolkits_of` that compile a kernel; of the others there is only a record with its build key.
 
-        All of them, unless its family is in `compiled_once`: then those whose binaries are measured, or where nothing
-        is the first that its family is timed with. Where a claim counts the kernel's machine code, all of them compile
-        it, too, unless it includes a package of headers, which makes it slow to compile.
+        Of a family in `compiled_once` they are those whose binaries are measured, or where none is the first that its
+        family is timed with, unless a claim counts the kernel's machine code and it includes no package of headers,
+        which makes it slow to compile.
         """
         toolkits = self.toolkits_of(kernel)
         counted = kernel.id in self._counted and not kernel.code.packages
@@ -203,8 +180,7 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """The configuration as the stages read it: a family's one toolkit compiles for the GPU that measures.
 
-        Where the configured one does not, it is the next of `sweep.toolkits` that does; `sweep.instead_of` holds the
-        configured one by family.
+        Where the configured one (then in `sweep.instead_of`) does not, it is the next of `sweep.toolkits` that does.
         """
         sweep = self.config["sweep"]
         able = [name for name in sweep["toolkits"] if self.live and compiles(name, self._capability)]
@@ -263,13 +239,15 @@ class Plan:
         def measures(family: str, kernels: Iterable[Kernel]) -> bool:
             return any({*self.timed_with(family)} & {*self.runs(kernel)} for kernel in kernels)
 
-        timed = {family: [each for each in self.kernels_of(family) if each.timing.timed] for family in self.families}
+        timed = {
+            family: [kernel for kernel in self.kernels_of(family) if kernel.timing.timed] for family in self.families
+        }
         names = {
             family: [
-                each.name
-                for each in declared
-                if each.device == "gpu" and not each.libraries
-                if not measures(family, self.experiment_kernels(family, each.name))
+                own.name
+                for own in declared
+                if own.device == "gpu" and not own.libraries
+                if not measures(family, self.experiment_kernels(family, own.name))
             ]
             for family, declared in self.experiments.items()
         }
@@ -282,11 +260,11 @@ class Plan:
     @cached_property
     def _in_experiments(self) -> Mapping[str, set[str]]:
         """The toolkits with which experiments run a kernel, by kernel."""
-        found: dict[str, set[str]] = {}
+        toolkits = defaultdict[str, set[str]](set)
         for family, declared in self.experiments.items():
             for name in (kernel for experiment in declared for kernel in experiment.kernels):
-                found.setdefault(name, set()).update(self.timed_with(family))
-        return found
+                toolkits[name].update(self.timed_with(family))
+        return toolkits
 
     def judged_with(self, kernel: Kernel) -> list[str]:
         """The toolkits whose binaries of a kernel the numerical gate judges on this GPU: see `gates.binaries`."""
@@ -320,10 +298,7 @@ class Plan:
         ]
 
     def effort(self, kernel: Kernel, toolkit: str) -> int:
-        """About how long `toolkit` compiles `kernel`, relative to one in plain CUDA C++; for the order of builds.
-
-        CUTLASS makes it some 25 times as long, a compiler in Python some three times (medians of one run).
-        """
+        """About how long `toolkit` compiles `kernel`, relative to one in plain CUDA C++ (medians of one run)."""
         if toolkit not in self.compiling(kernel):
             return 0
         return max(25 if code.code.packages else 1 if code.code.compiler == "nvcc" else 3 for code in kernel.codes)
@@ -372,8 +347,8 @@ class Plan:
     def recorded_takes(self, family: str) -> list[str]:
         """The files of a family's committed takes, and the manifest that lists them."""
         folder = Path(self.recordings)
-        found = [f"{take}/{name}" for take in regime_files.takes(folder, family) for name in regime_files.FILES]
-        return [*found, f"{folder}/{family}/{MANIFEST}"] if found else []
+        takes = [f"{take}/{name}" for take in regime_files.takes(folder, family) for name in regime_files.FILES]
+        return [*takes, f"{folder}/{family}/{MANIFEST}"] if takes else []
 
     def regimes(self) -> list[str]:
         """The rows of the regimes, of every family that has some."""
@@ -386,14 +361,11 @@ class Plan:
 
     @property
     def experiments_with_pytorch(self) -> set[str]:
-        """The names of experiments that run in PyTorch's image.
-
-        Those that need PyTorch; and, where such are configured at all, those that compare something with it. Without
-        the family that needs it a run leaves PyTorch's side of them out, and the image unbuilt.
-        """
+        """The names of experiments that run in PyTorch's image: those that need it and, where such are configured at
+        all, those that compare something with it."""
         every = [experiment for of_family in self.experiments.values() for experiment in of_family]
-        needed = {experiment.name for experiment in every if PYTORCH in experiment.packages}
-        compared = {each.name for each in every if any(name.partition(".")[0] == PYTORCH for name in each.libraries)}
+        needed = {experiment.name for experiment in every if "torch" in experiment.packages}
+        compared = {each.name for each in every if any(name.partition(".")[0] == "torch" for name in each.libraries)}
         return needed | compared if needed else set()
 
     def experiments_here(self, family: str) -> list[str]:
@@ -451,18 +423,10 @@ def checked_out(path: str) -> str:
     return os.path.relpath(ROOT / path)
 
 
-COMMENTED = (".Dockerfile", ".txt")
-"""Endings of files whose lines after a # are comments."""
-
-
 def contents(paths: Iterable[str | Path], *, whole: bool = False) -> str:
     """16 hex digits that change with what programs read of some files, or with their names.
 
-    Args:
-        whole: count comments in code, which the report shows, too.
-
-    Raises:
-        OSError: a file cannot be read.
+    `whole`: count comments in code, which the report shows, too. Raises OSError.
     """
     hashes = sorted((Path(path).name, _hash(Path(path), whole)) for path in paths)
     return hashlib.sha256(repr(hashes).encode()).hexdigest()[:16]
@@ -473,16 +437,9 @@ def _hash(path: Path, whole: bool) -> str:
     if path.suffix in (".cu", ".cuh", ".py") and not whole:
         return source_hash(path)
     data = path.read_bytes()
-    if path.suffix in COMMENTED:
+    if path.suffix in (".Dockerfile", ".txt"):
         data = b"\n".join(line for line in data.splitlines() if not line.lstrip().startswith(b"#"))
     return hashlib.sha256(data).hexdigest()
-
-
-AUTO = "auto"
-"""The setting `build.<toolkit>` that leaves the choice to this module."""
-
-COUNT = "count"
-"""The way of judging claims that reads machine code (`judge.ways`)."""
 
 
 def recorded_capability(recordings: Path) -> int | None:
@@ -503,19 +460,24 @@ def counted_kernels(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
     read unchecked, since this is part of every start; the stage that judges them checks them.
     """
     families = set(families)
-    found: defaultdict[str, set[int]] = defaultdict(set)
+    counted = defaultdict[str, set[int]](set)
     for name in articles.article_names():
         chips = (articles.chip_of(name, hardware) for hardware in articles.article(name).hardware)
         own = {chip.capability for chip in chips if chip}
-        for compute in _computed(name):
+        try:
+            claims = articles.declared(articles.folder(name) / articles.CLAIMS)
+        except UserError:
+            continue
+        for compute in (claim.get("compute") or {} for claim in claims):
             metric = METRICS.get(str(compute.get("metric")))
-            if metric is None or metric.way != COUNT or (metric.word == "calculated" and "arch" not in compute):
+            if metric is None or metric.way != "count" or (metric.word == "calculated" and "arch" not in compute):
                 continue  # counters are read, or nothing is
-            for kernel in _kernels(compute):
-                named = str(compute.get("arch", "")).removeprefix("sm_").rstrip("af")
+            named = str(compute.get("arch", "")).removeprefix("sm_").rstrip("af")
+            kernels = [str(compute[key]) for key in ("kernel", "over") if key in compute]
+            for kernel in [*kernels, *compute.get("kernels", ())]:
                 if kernel.split(".")[0] in families:
-                    found[kernel] |= {int(named)} if named.isdigit() else own
-    return {kernel: frozenset(archs) for kernel, archs in found.items()}
+                    counted[kernel] |= {int(named)} if named.isdigit() else own
+    return {kernel: frozenset(archs) for kernel, archs in counted.items()}
 
 
 def chosen_architectures(kernel: Kernel, toolkit: str, wanted: Collection[int]) -> list[str]:
@@ -544,19 +506,6 @@ def run_by(kernel: Kernel, toolkit: str, wanted: Iterable[int]) -> set[int]:
 def _compiles(kernel: Kernel, arch: int) -> bool:
     """Whether the kernel has a target for `arch` that its compiler is not expected to refuse."""
     return any(not kernel.promises.refuses(target) for target in registry.targets(kernel, [str(arch)]))
-
-
-def _kernels(compute: Mapping[str, Any]) -> list[str]:
-    """The kernels that a count's `compute` names."""
-    return [str(compute[key]) for key in ("kernel", "over") if key in compute] + list(compute.get("kernels", ()))
-
-
-def _computed(article: str) -> list[Mapping[str, Any]]:
-    """What the claims of an article compute, as far as it can be read."""
-    try:
-        return [claim.get("compute") or {} for claim in articles.declared(articles.folder(article) / articles.CLAIMS)]
-    except UserError:
-        return []
 
 
 def write_nothing(

@@ -9,9 +9,8 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from gemmrepro.core.files import read_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 
@@ -28,11 +27,8 @@ RELOCK = "PYTHONPATH=workflow envs/run python -m gemmrepro lock-sources"
 
 @dataclass(frozen=True)
 class Environment:
-    """The files of one root file system, by name: packages to unpack, and to install with pip.
-
-    Attributes:
-        apart: packages of another release of Debian, of which the recipe takes a few files.
-    """
+    """The files of one root file system, by name: packages to unpack, to install with pip, and those of another release
+    of Debian of which the recipe takes a few files (`apart`)."""
 
     debs: tuple[str, ...]
     python: tuple[str, ...] = ()
@@ -85,14 +81,8 @@ KEYWORDS = ("ARG", "FROM", "RUN", "COPY", "ENV", "LABEL")
 
 @dataclass(frozen=True)
 class Recipe:
-    """A Dockerfile as the build sees it.
-
-    Attributes:
-        base: the image it starts from.
-        instructions: keyword and rest of each, in order, continued lines joined and comments left out.
-        copies: files of the repository that it copies.
-        sha256: of its text.
-    """
+    """A Dockerfile: the image it starts from, its instructions, the files of the repository that it copies, the hash of
+    its text."""
 
     path: Path
     base: str
@@ -110,11 +100,11 @@ class Recipe:
 
 
 def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
-    """Read what `images` needs from a Dockerfile.
+    """Read a Dockerfile.
 
     Raises:
-        UserError: the file is missing, names no base image, uses an instruction that is none of `KEYWORDS`, or copies a
-            file that is not in the repository.
+        UserError: it is missing, names no base image, uses an instruction that is none of `KEYWORDS`, or copies a file
+            that is not in the repository.
     """
     try:
         text = path.read_text()
@@ -124,19 +114,17 @@ def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
     if not base or not re.search(r"^FROM\s+\$\{?BASE\}?\s*$", text, re.MULTILINE):
         raise UserError(f"{path} names no base image; write 'ARG BASE=debian:12-slim' and 'FROM ${{BASE}}' on top.")
     steps = instructions(text)
-    for step in steps:
-        if step[0] not in KEYWORDS:
-            raise UserError(f"{path} uses {step[0]}; recipes are limited to {', '.join(KEYWORDS)}.")
+    if odd := [keyword for keyword, _ in steps if keyword not in KEYWORDS]:
+        raise UserError(f"{path} uses {odd[0]}; recipes are limited to {', '.join(KEYWORDS)}.")
     copied = [shlex.split(rest)[:-1] for keyword, rest in steps if keyword == "COPY"]
     copies = [word for words in copied for word in words if not word.startswith("--")]
-    for copy in copies:
-        if not (root / copy).is_file():
-            raise UserError(f"{path} copies {copy}, which is not a file of the repository; correct the COPY line.")
+    if absent := [copy for copy in copies if not (root / copy).is_file()]:
+        raise UserError(f"{path} copies {absent[0]}, which is not a file of the repository; correct the COPY line.")
     return Recipe(path, base[1], steps, tuple(copies), hashlib.sha256(text.encode()).hexdigest())
 
 
 def instructions(text: str) -> tuple[tuple[str, str], ...]:
-    """The instructions of a Dockerfile, in order: keyword and rest."""
+    """The instructions of a Dockerfile, in order: keyword and rest, continued lines joined, without comments."""
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\[ \t]*\n", "", "\n".join(lines))
     parts = [line.strip().partition(" ") for line in joined.splitlines() if line.strip()]
@@ -169,51 +157,6 @@ def requirements_sha256(recipe: Recipe, root: Path = ROOT) -> str:
 def normalized(name: str) -> str:
     """A name of a Python package, by which it is the same in any spelling (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name).lower()
-
-
-@dataclass(frozen=True)
-class PackageHashes:
-    """Hashes by package.
-
-    Attributes:
-        files: SHA-256 by file name, of packages in any of the images.
-        wheels: of one image's Python packages, (normalized name, version) to SHA-256.
-        allowed: every SHA-256 that the image's lock allows, by (normalized name, version).
-        apart: (name, version) to SHA-256, of packages that the recipe takes from another release.
-    """
-
-    files: Mapping[str, str]
-    wheels: Mapping[tuple[str, str], str]
-    allowed: Mapping[tuple[str, str], tuple[str, ...]]
-    apart: Mapping[tuple[str, str], str]
-
-    @classmethod
-    def of(cls, env: str, root: Path = ROOT) -> PackageHashes:
-        """Those of the image `env`. Raises UserError if nix/sources.json is not JSON."""
-        sources = read_json(root / "nix/sources.json", "the lock of the flake", "take it from git")
-        requirements, recipe = root / f"envs/requirements/{env}.txt", root / f"docker/{env}.Dockerfile"
-        locked = requirements.read_text() if requirements.is_file() else ""
-        pins = re.findall(r"^([\w.-]+)==([^\s;]+)((?:.*\\\n)*.*)$", locked, re.MULTILINE)
-        allowed = {
-            (normalized(name), version): tuple(re.findall(r"sha256:(\w{64})", rest)) for name, version, rest in pins
-        }
-        wheels = {}  # those that pip chooses in the image, as far as its lock still allows them
-        for file in sources["environments"].get(env, {}).get("python", ()):
-            name, version = file.removesuffix(".tar.gz").split("-")[:2]
-            if sources["sha256"][file] in allowed.get((normalized(name), version), ()):
-                wheels[normalized(name), version] = sources["sha256"][file]
-        apart = packages_apart(recipe.read_text()) if recipe.is_file() else {}
-        return cls(sources["sha256"], wheels, allowed, apart)
-
-    def debian(self, name: str, version: str, arch: str) -> str | None:
-        """The hash of a package of Debian's, where this version of it is locked."""
-        file = f"{name}_{quote(version, safe='+~')}_{arch}.deb".replace("%3A", "%3a")
-        return self.files.get(file) or self.apart.get((name, version))
-
-    def python(self, name: str, version: str) -> tuple[str, ...]:
-        """The hash of a Python package's file; all that the lock allows where it is not known which pip took."""
-        package = normalized(name), version
-        return (self.wheels[package],) if package in self.wheels else self.allowed.get(package, ())
 
 
 def packages_apart(recipe: str) -> dict[tuple[str, str], str]:

@@ -23,18 +23,16 @@ import secrets
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from gemmrepro.core.files import write_atomic
 from gemmrepro.errors import UserError
-from gemmrepro.host.sif import length_in_header
 
 MARK = "GEMMREPRO_RUN"
 """The environment variable by which a run's jobs are known, wherever they are in the tree of processes."""
@@ -57,15 +55,15 @@ class Run:
                 "folder that you may write to."
             ) from None
         host, _, process = os.pread(self._file, 1000, 0).decode(errors="replace").strip().partition(" ")
-        here, left = host == socket.gethostname(), list(folder.glob("locks/*.lock"))
+        here, locks = host == socket.gethostname(), list(folder.glob("locks/*.lock"))
         if self._hold(3 * PATIENCE if here and not Path(f"/proc/{process}").exists() else 0):
-            if left and here:
-                for path in left:
+            if locks and here:
+                for path in locks:
                     path.unlink(missing_ok=True)
                 say(f"the last run here (process {process}) was killed; its lock is removed, and this run goes on.")
             for sentence in check():
                 say(sentence)
-        elif left:
+        elif locks:
             # Snakemake deletes every lock where a run ends, not its own alone.
             say(
                 f"another run (process {process} on {host}) is at work here; make nothing that it makes, which "
@@ -102,105 +100,31 @@ def say(text: str) -> None:
     print(f"gemmrepro: {text}", file=sys.stderr, flush=True)
 
 
-def marked(mark: str) -> set[int]:
-    """The processes of the run `mark` that can be seen, without this one."""
-    found = set()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended, or is another user's
-            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
-                found.add(int(folder.name))
-    return found - {os.getpid()}
-
-
-def end_jobs(mark: str) -> None:
-    """End the processes of the run `mark`, by force after `PATIENCE` seconds."""
-    deadline = time.monotonic() + PATIENCE
-    told: set[int] = set()
-    while left := marked(mark):
-        force = time.monotonic() > deadline
-        for process in left if force else left - told:
-            with contextlib.suppress(OSError):
-                os.kill(process, signal.SIGKILL if force else signal.SIGTERM)
-        told |= left
-        time.sleep(0.05)
-
-
-def guard() -> None:
-    """Note what finished, until the run ends or dies; then end its jobs."""
+def guard(mark: str) -> None:
+    """Note what finished until the run `mark` ends or dies; then end its jobs, by force after `PATIENCE` seconds."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     while not select.select([sys.stdin], [], [], PATIENCE)[0]:
         note()
-    end_jobs(sys.argv[1])
+    deadline, told = time.monotonic() + PATIENCE, set[int]()
+    while processes := _jobs(mark):
+        force = time.monotonic() > deadline
+        for process in processes if force else processes - told:
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL if force else signal.SIGTERM)
+        told |= processes
+        time.sleep(0.05)
     note()
 
 
-@dataclass(frozen=True)
-class Job:
-    """A finished job.
-
-    Attributes:
-        rule: the rule that it ran.
-        inputs, outputs: paths relative to the folder of the run; outputs as far as they were asked for.
-        command: the shell command, empty for a rule in Python.
-        image: the container image it ran in, empty for none.
-        start, end: seconds since 1970.
-    """
-
-    rule: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    command: str
-    image: str
-    start: float
-    end: float
-
-
-def jobs_behind(targets: Iterable[str], folder: Path) -> list[Job]:
-    """Every job whose outputs `targets` rest on, in the order in which they ended.
-
-    Args:
-        targets: paths relative to `folder`.
-        folder: where Snakemake ran.
-
-    Raises:
-        UserError: a target has no record, or a record cannot be read.
-    """
-    found: dict[tuple[object, ...], Job] = {}
-    pending, seen, targets = list(targets), set[str](), set(targets)
-    while pending:
-        path = pending.pop()
-        if path in seen:
-            continue
-        seen.add(path)
-        job = _job(path, folder)
-        if job is None:
-            if path in targets:
-                raise UserError(f"nothing is recorded about how {path} was made; run the target 'all' first.")
-            continue
-        key = (job.rule, job.inputs, job.command)
-        if known := found.get(key):  # the record of another of its outputs
-            outputs = tuple(sorted({*known.outputs, *job.outputs}))
-            job = replace(job, outputs=outputs, start=min(known.start, job.start), end=max(known.end, job.end))
-        found[key] = job
-        pending += job.inputs
-    return sorted(found.values(), key=lambda job: (job.end, job.rule, job.outputs))
-
-
-def _job(path: str, folder: Path) -> Job | None:
-    """The job that made `path`, with this output alone; None for a file that no job made."""
-    record = record_path(path, folder)
-    if not record.is_file():
-        return None
-    try:
-        entry = json.loads(record.read_text())
-        start, end = sorted((float(entry["starttime"]), float(entry["endtime"])))
-        command, image = str(entry["shellcmd"] or ""), str(entry["container_img_url"] or "")
-        return Job(entry["rule"], tuple(entry["input"]), (path,), command, image, start, end)
-    except (ValueError, KeyError, TypeError):
-        raise UserError(
-            f"Snakemake's record of {path} is not usable; delete {path} and run the target 'all' again."
-        ) from None
+def _jobs(mark: str) -> set[int]:
+    """The processes of the run `mark` that can be seen, without this one."""
+    processes = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if f"{MARK}={mark}".encode() in (folder / "environ").read_bytes().split(b"\0"):
+                processes.add(int(folder.name))
+    return processes - {os.getpid()}
 
 
 def record_path(path: str, folder: Path, kind: str = "metadata") -> Path:
@@ -211,34 +135,40 @@ def record_path(path: str, folder: Path, kind: str = "metadata") -> Path:
 
 
 def records(folder: Path, kind: str = "metadata") -> dict[str, Path]:
-    """Snakemake's files about outputs in `folder`, by the output's path; see `record_path`."""
-    top, found = folder / ".snakemake" / kind, dict[str, Path]()
+    """Snakemake's files about outputs in `folder`, by the output's path."""
+    top, paths = folder / ".snakemake" / kind, dict[str, Path]()
     for path in top.rglob("*"):
         with contextlib.suppress(ValueError):  # no name of Snakemake's
             name = urlsafe_b64decode("".join(part.lstrip("@") for part in path.relative_to(top).parts)).decode()
             if path.is_file():
-                found[name] = path
-    return found
+                paths[name] = path
+    return paths
 
 
 NOTES = Path(".snakemake/gemmrepro.outputs")
 IMAGES = Path("resources/images")
 
+HEADER = struct.Struct("<32x10s70xqq")
+"""Of a SIF: its magic bytes, where its data begin, and their length (github.com/sylabs/sif, type header)."""
+
 
 def note(folder: Path = Path()) -> None:
-    """Note the outputs below `folder` that finished since the last call, and forget those without a record."""
-    noted, known, unfinished = {}, _noted(folder), records(folder, "incomplete")
+    """Note the outputs below `folder` that finished since the last call, and forget those without a record.
+
+    Of each output: when its record was written, in ns, and `_state` of its files by path.
+    """
+    noted, before, unfinished = {}, _noted(folder), records(folder, "incomplete")
     for name, record in records(folder).items():
         with contextlib.suppress(OSError):  # a job replaces it just now
             made = record.stat().st_mtime_ns
-            if name in known and (known[name][0] == made or name in unfinished):
-                noted[name] = known[name]
+            if name in before and (before[name][0] == made or name in unfinished):
+                noted[name] = before[name]
             elif name not in unfinished:
                 path = folder / name
                 files = [each for each in (path.rglob("*") if path.is_dir() else [path]) if each.is_file()]
                 held = (each for each in files if each.suffix != ".sif" and each.name != ".snakemake_timestamp")
                 noted[name] = [made, {str(each.relative_to(folder)): _state(each) for each in sorted(held)}]
-    _keep(folder, noted, known)
+    _keep(folder, noted, before)
 
 
 def check(folder: Path = Path()) -> list[str]:
@@ -266,7 +196,6 @@ def check(folder: Path = Path()) -> list[str]:
 
 
 def _noted(folder: Path) -> dict[str, Any]:
-    """By output: when its record was written, in ns, and the state of each of its files by path."""
     try:
         noted = json.loads((folder / NOTES).read_text())
     except (OSError, ValueError):
@@ -274,8 +203,8 @@ def _noted(folder: Path) -> dict[str, Any]:
     return noted if isinstance(noted, dict) else {}
 
 
-def _keep(folder: Path, noted: dict[str, Any], known: dict[str, Any]) -> None:
-    if noted != known:
+def _keep(folder: Path, noted: dict[str, Any], before: dict[str, Any]) -> None:
+    if noted != before:
         with contextlib.suppress(OSError):  # a full disk: the old notes stay
             write_atomic(folder / NOTES, json.dumps(noted))
 
@@ -315,12 +244,14 @@ def _beside(name: str, finished: dict[str, Path]) -> set[str]:
 
 def _is_whole(image: Path) -> bool:
     try:
-        return image.stat().st_size >= length_in_header(image)
-    except ValueError:
-        return False
+        with image.open("rb") as file:
+            magic, start, length = HEADER.unpack(file.read(HEADER.size))
+        return bool(magic == b"SIF_MAGIC\0" and image.stat().st_size >= start + length)
+    except struct.error:
+        return False  # shorter than a header
     except OSError:
         return True  # it cannot be read now; the job that needs it says so
 
 
 if __name__ == "__main__":
-    guard()
+    guard(sys.argv[1])

@@ -1,8 +1,5 @@
 """The bill of materials of a container image, in CycloneDX: its packages with hashes and licences, from its lock.
 
-``python -m gemmrepro sbom --env report --sif resources/images/report.sif
---lock resources/images/report.lock.json --out results/sbom/report.cdx.json``
-
 The lock says which packages there are. The image says under which licences, and is refused if it holds others. The
 bill names the image by the SHA-256 of its file system, which no signature changes, and holds no date: the same image
 gives the same bill.
@@ -11,6 +8,7 @@ gives the same bill.
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import re
 import uuid
@@ -19,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from gemmrepro import __version__
 from gemmrepro.core.files import read_json, write_atomic
@@ -26,12 +25,11 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host.containers import container_environment, make_caches
 from gemmrepro.host.inventory import Entry
-from gemmrepro.host.recipes import PackageHashes, normalized
+from gemmrepro.host.recipes import LOCK, Sources, normalized, packages_apart
 from gemmrepro.host.sif import filesystem_sha256, list_packages
 from gemmrepro.host.workspace import EPOCH
 
 if TYPE_CHECKING:
-    from cyclonedx.model.bom import Bom
     from cyclonedx.model.component import Component
 
 NAMES = uuid.UUID("6f0cf1a5-4a0b-5d52-9a50-2f0d6f8f1c3e")
@@ -60,10 +58,38 @@ SAME = {
 Source: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/, section "License short name".
 """
 
-LOCKED = ("base", "builder", "apptainer", "recipe_sha256", "requirements_sha256")
-"""What of an image's lock its bill repeats."""
-
 GNU = re.compile(r"(GPL|LGPL|AGPL)-(\d)(\.\d)?(\+?)")
+
+
+class PackageHashes:
+    """SHA-256 of packages in the image `env`, by the repository's locks."""
+
+    def __init__(self, env: str, root: Path = ROOT) -> None:
+        """Raises UserError if nix/sources.json is damaged."""
+        sources = Sources.read(root / LOCK)
+        requirements, recipe = root / f"envs/requirements/{env}.txt", root / f"docker/{env}.Dockerfile"
+        locked = requirements.read_text() if requirements.is_file() else ""
+        pins = re.findall(r"^([\w.-]+)==([^\s;]+)((?:.*\\\n)*.*)$", locked, re.MULTILINE)
+        self.files = sources.sha256
+        self.apart = packages_apart(recipe.read_text()) if recipe.is_file() else {}
+        self.allowed = {
+            (normalized(name), version): tuple(re.findall(r"sha256:(\w{64})", rest)) for name, version, rest in pins
+        }
+        self.wheels = {}  # those that pip chooses in the image, as far as its lock still allows them
+        for file in sources.environments[env].python if env in sources.environments else ():
+            name, version = file.removesuffix(".tar.gz").split("-")[:2]
+            if sources.sha256[file] in self.allowed.get((normalized(name), version), ()):
+                self.wheels[normalized(name), version] = sources.sha256[file]
+
+    def debian(self, name: str, version: str, arch: str) -> str | None:
+        """The hash of a package of Debian's, where this version of it is locked."""
+        file = f"{name}_{quote(version, safe='+~')}_{arch}.deb".replace("%3A", "%3a")
+        return self.files.get(file) or self.apart.get((name, version))
+
+    def python(self, name: str, version: str) -> tuple[str, ...]:
+        """The hash of a Python package's file; all that the lock allows where it is not known which pip took."""
+        package = normalized(name), version
+        return (self.wheels[package],) if package in self.wheels else self.allowed.get(package, ())
 
 
 def check_lock(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], sif: Path) -> None:
@@ -132,34 +158,28 @@ def licences(names: Sequence[str]) -> list[Any]:
     return [makers(**{"id" if is_supported_id(name) else "name": name}, **told) for name in known]
 
 
-def image_component(lock: Mapping[str, Any], digest: str) -> Component:
-    """The image itself, named by its file system."""
+def bill(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], digest: str, hashes: PackageHashes) -> str:
+    """The bill of materials of an image, which the SHA-256 of its file system names."""
     from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model.bom import Bom, BomMetaData
     from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.tool import ToolRepository
+    from cyclonedx.output.json import JsonV1Dot6
 
-    told = {key.replace("_", "-"): lock.get(key) for key in LOCKED} | {"hash-of": "the root file system in the SIF"}
+    told = {
+        key.replace("_", "-"): lock.get(key)
+        for key in ("base", "builder", "apptainer", "recipe_sha256", "requirements_sha256")
+    }
+    told["hash-of"] = "the root file system in the SIF"
     name = f"gemmrepro-{lock['env']}"
-    return Component(
+    image = Component(
         type=ComponentType.CONTAINER,
         name=name,
         version=__version__,
         bom_ref=name,
         hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
-        properties=[Property(name=f"gemmrepro:{name}", value=value) for name, value in told.items() if value],
+        properties=[Property(name=f"gemmrepro:{key}", value=value) for key, value in told.items() if value],
     )
-
-
-def bill(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], digest: str, hashes: PackageHashes) -> Bom:
-    """The bill of materials of an image.
-
-    Args:
-        digest: SHA-256 of its file system.
-    """
-    from cyclonedx.model.bom import Bom, BomMetaData
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.tool import ToolRepository
-
-    image = image_component(lock, digest)
     release = RELEASES.get(lock["base"].split(" ")[0], "debian")
     parts = [component("os", entry, hashes, release) for entry in inventory["os"]]
     unique = {(normalized(entry["name"]), entry["version"]): entry for entry in inventory["python"]}
@@ -173,13 +193,6 @@ def bill(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], dige
     metadata = BomMetaData(tools=ToolRepository(components=tools), component=image, timestamp=when)
     made = Bom(components=parts, metadata=metadata, serial_number=uuid.uuid5(NAMES, digest))
     made.register_dependency(image, parts)
-    return made
-
-
-def as_json(made: Bom) -> str:
-    """A bill as CycloneDX 1.6 in JSON."""
-    from cyclonedx.output.json import JsonV1Dot6
-
     return JsonV1Dot6(made).output_as_string(indent=2) + "\n"
 
 
@@ -196,9 +209,9 @@ def main(options: Namespace) -> int:
     lock = read_json(options.lock, "the image's lock file", "build the image again")
     inventory = list_packages(options.sif, environ)
     check_lock(lock, inventory, options.sif)
-    made = bill(lock, inventory, filesystem_sha256(options.sif, environ), PackageHashes.of(options.env, ROOT))
-    write_atomic(options.out, as_json(made))
-    licensed = sum(bool(part.licenses) for part in made.components)
-    hashed = sum(bool(part.hashes) for part in made.components)
-    print(f"{options.out}: {len(made.components)} packages, {hashed} with their hash, {licensed} with their licence")
+    written = bill(lock, inventory, filesystem_sha256(options.sif, environ), PackageHashes(options.env))
+    write_atomic(options.out, written)
+    parts = json.loads(written)["components"]
+    with_hash, with_licence = (sum(kind in part for part in parts) for kind in ("hashes", "licenses"))
+    print(f"{options.out}: {len(parts)} packages, {with_hash} with their hash, {with_licence} with their licence")
     return 0

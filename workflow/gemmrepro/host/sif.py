@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import shutil
-import struct
 import subprocess
 import sys
 import time
@@ -28,14 +27,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.host.builders import Base, builder_command, find_builder, limit_options, mounts_containers, provide_base
 from gemmrepro.host.containers import apptainer_version, container_environment, find_apptainer, fuse_hint, make_caches
 from gemmrepro.host.inventory import Entry
-from gemmrepro.host.recipes import (
-    SNAPSHOT,
-    Recipe,
-    Sources,
-    locked_as,
-    read_recipe,
-    requirements_sha256,
-)
+from gemmrepro.host.recipes import SNAPSHOT, Recipe, Sources, locked_as, read_recipe, requirements_sha256
 from gemmrepro.host.workspace import EPOCH, DiskFull, Workspace, remove_tree, run, workspace
 
 EMPTIED = (
@@ -56,12 +48,10 @@ REMOVED = (
 
 
 def clean(folder: Path, started: float) -> None:
-    """Empty logs and caches, blank what names the host, and give files that the build wrote one time, `EPOCH`.
+    """Empty logs and caches in an image, blank what names the host, and give what the build wrote one time, `EPOCH`.
 
-    Args:
-        folder: the root of the image.
-        started: when the build began, in seconds since 1970. Files older than that come out of packages and keep their
-            times, which Python's compiled modules refer to.
+    Files from before the build `started`, in seconds since 1970, come out of packages and keep their times, which
+    Python's compiled modules refer to.
     """
     for name in EMPTIED:
         for entry in (folder / name).glob("*"):
@@ -107,7 +97,7 @@ def build_arguments(environ: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class RootFs:
-    """A root file system: its folder, and the image's environment, which the folder does not hold."""
+    """A root file system, and the image's environment, which its folder does not hold."""
 
     folder: Path
     variables: Mapping[str, str]
@@ -115,13 +105,7 @@ class RootFs:
 
 @contextlib.contextmanager
 def build_in_place(recipe: Recipe, base: Base, work: Workspace) -> Iterator[RootFs]:
-    """Follow the recipe in a container of buildah's whose root is mounted, as root.
-
-    The folder exists until the block is left.
-
-    Raises:
-        UserError: a step fails.
-    """
+    """Follow the recipe in a container of buildah's whose root is mounted, as root, until the block is left."""
     command = builder_command("buildah", work)
     start = base.name or "scratch"
     container = run([*command, "from", "--pull=false", *limit_options("buildah"), start], work, quiet=True).strip()
@@ -163,13 +147,7 @@ def _follow(recipe: Recipe, buildah_run: list[str], container: str, folder: Path
 def build_and_unpack(
     env: str, recipe: Recipe, base: Base, builder: str, apptainer: str, work: Workspace
 ) -> Iterator[RootFs]:
-    """Have the builder build the recipe into its storage, and unpack what comes out.
-
-    The image is gone from the builder's storage afterwards, and so is a base image that was not there before.
-
-    Raises:
-        UserError: a step fails.
-    """
+    """Have the builder build the recipe, and unpack what comes out. Image and temporary base leave its storage then."""
     command = builder_command(builder, work)
     tag = f"localhost/gemmrepro-{env}"
     archive, folder = work.path / "image.tar", work.path / "root"
@@ -212,10 +190,7 @@ ZSTD = ("-comp", "zstd", "-Xcompression-level", "1")
 """Half the size of no compression at little more than its time; gzip, the default, takes ten times as long."""
 
 LZ4 = ("-comp", "lz4")
-"""A third larger than `ZSTD`. Each start unpacks anew what it reads: Python with pandas starts in 1.3 s, not 1.6 s."""
-
-HEADER = struct.Struct("<32x10s70xqq")
-"""Of a SIF: where its data begin, and their length, after its magic bytes, version, times and table."""
+"""A third larger than `ZSTD`; Python with pandas starts in 1.3 s, not 1.6 s. For the image in which most jobs start."""
 
 INVENTORY = Path(__file__).with_name("inventory.py")
 """The program that lists an image's packages, inside the image."""
@@ -231,11 +206,7 @@ def folder_to_sif(
 ) -> None:
     """Pack a root file system into the file system of a SIF, `squashed`, with Apptainer's start-up scripts.
 
-    Args:
-        compression: options of mksquashfs.
-
-    Raises:
-        UserError: mksquashfs is missing, or a tool fails.
+    `compression`: options of mksquashfs. Raises UserError where that is missing, or a tool fails.
     """
     mksquashfs = shutil.which("mksquashfs", path=work.environ.get("PATH"))
     if mksquashfs is None:
@@ -243,9 +214,12 @@ def folder_to_sif(
     own = root.folder / ".singularity.d"
     if not own.exists():
         # Apptainer's start-up scripts, as this version writes them: those of an empty image.
-        empty, skeleton = work.path / "empty", work.path / "skeleton"
+        empty, skeleton, source = (work.path / name for name in ("empty", "skeleton", "empty.def"))
         empty.mkdir()
-        run([apptainer, "build", "--sandbox", skeleton, _source_of(empty, Path("/etc/hosts"))], work)
+        # Apptainer gives the sandbox an /etc/hosts and fills it from the host's, which the barest hosts lack, unless
+        # that of the sandbox is gone by then.
+        source.write_text(f'Bootstrap: localimage\nFrom: {empty}\n\n%setup\nrm "$APPTAINER_ROOTFS/etc/hosts"\n')
+        run([apptainer, "build", "--sandbox", skeleton, empty if Path("/etc/hosts").exists() else source], work)
         missing = [entry for entry in sorted(skeleton.iterdir()) if not os.path.lexists(root.folder / entry.name)]
         run(["cp", "--archive", *missing, root.folder], work)
     script = own / "env" / "10-docker2singularity.sh"
@@ -260,19 +234,6 @@ def folder_to_sif(
     run([mksquashfs, root.folder, squashed, "-noappend", "-quiet", "-no-progress", *times, *owner, *compression], work)
 
 
-def _source_of(empty: Path, hosts: Path) -> Path:
-    """What Apptainer makes a sandbox of an empty folder from.
-
-    It gives the sandbox an ``/etc/hosts`` and then fills it from the host's, without which it fails, unless that of the
-    sandbox is gone by then. The barest hosts have none.
-    """
-    if hosts.exists():
-        return empty
-    recipe = empty.with_suffix(".def")
-    recipe.write_text(f'Bootstrap: localimage\nFrom: {empty}\n\n%setup\nrm "$APPTAINER_ROOTFS/etc/hosts"\n')
-    return recipe
-
-
 def wrap(squashed: Path, sif: Path, apptainer: str, work: Workspace) -> None:
     """Make `sif` from its file system, which is removed."""
     arch = {"x86_64": "2", "aarch64": "4"}[os.uname().machine]
@@ -281,23 +242,6 @@ def wrap(squashed: Path, sif: Path, apptainer: str, work: Workspace) -> None:
     run([apptainer, "sif", "add", *primary, sif, squashed], work)
     squashed.unlink()
     sif.chmod(0o755)
-
-
-def length_in_header(sif: Path) -> int:
-    """The bytes of an image with all its data, by its header (github.com/sylabs/sif, type header).
-
-    Raises:
-        OSError: it cannot be read.
-        ValueError: it begins with no such header.
-    """
-    with sif.open("rb") as file:
-        header = file.read(HEADER.size)
-    if len(header) < HEADER.size:
-        raise ValueError(f"{sif} is shorter than a header")
-    magic, start, length = HEADER.unpack(header)
-    if magic != b"SIF_MAGIC\0":
-        raise ValueError(f"{sif} does not begin as a SIF does")
-    return int(start + length)
 
 
 def environment_script(variables: Mapping[str, str]) -> str:
@@ -310,11 +254,7 @@ def environment_script(variables: Mapping[str, str]) -> str:
 
 
 def list_packages(sif: Path, environ: Mapping[str, str]) -> dict[str, list[Entry]]:
-    """The packages inside `sif`, Debian's (`os`) and Python's. Running this also tests that the image works.
-
-    Raises:
-        UserError: it does not; says what to do where an ordinary user may not mount images.
-    """
+    """The packages inside `sif`, Debian's (`os`) and Python's. Raises UserError if the image does not work."""
     apptainer = find_apptainer(environ.get("PATH"))
     inside = [apptainer, "exec", "--cleanenv", "--no-home", "--pwd", "/", str(sif)]
     command = [*inside, "python3", "-c", INVENTORY.read_text()]
@@ -347,10 +287,6 @@ def filesystem_sha256(sif: Path, environ: Mapping[str, str]) -> str:
     return digest.hexdigest()
 
 
-STARTED_OFTEN = ("report",)
-"""Images in which some thirty short jobs of a run start."""
-
-
 def image_labels(recipe: Recipe) -> dict[str, str]:
     """The image's labels, by OCI's names. The time of the build is none of them: it would make each build differ."""
     named = {"version": __version__, "revision": git_commit() or "", "base.name": recipe.base}
@@ -361,9 +297,8 @@ def image_labels(recipe: Recipe) -> dict[str, str]:
 def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, work: Workspace) -> dict[str, Any]:
     """Build the image, then put the SIF and its lock in place, the SIF first, once both are whole.
 
-    Returns:
-        The lock: everything that decides what is in an image, in a stable order and without dates. Of each package of
-        Debian's it says whether it is in the locked version.
+    Returns the lock: all that decides what is in an image, in a stable order and without dates, and of each package of
+    Debian's whether it is in the locked version.
 
     Raises:
         UserError: a tool is missing or fails, the disk is full, or there is no network.
@@ -378,7 +313,7 @@ def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, wor
         else:
             built = build_and_unpack(env, recipe, base, builder, apptainer, work)
         with built as root:
-            folder_to_sif(root, image_labels(recipe), apptainer, squashed, work, LZ4 if env in STARTED_OFTEN else ZSTD)
+            folder_to_sif(root, image_labels(recipe), apptainer, squashed, work, LZ4 if env == "report" else ZSTD)
         remove_tree(work.path / "root")
         wrap(squashed, part, apptainer, work)
         inside = list_packages(part, work.environ)
@@ -386,8 +321,13 @@ def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, wor
         if error.errno == errno.ENOSPC:
             raise DiskFull(folder) from None
         raise
-    pairs = {kind: sorted({(each["name"], each["version"]) for each in inside[kind]}) for kind in ("os", "python")}
-    packages = {kind: [{"name": name, "version": version} for name, version in pairs[kind]] for kind in pairs}
+    packages = {
+        kind: [
+            {"name": name, "version": version}
+            for name, version in sorted({(package["name"], package["version"]) for package in inside[kind]})
+        ]
+        for kind in ("os", "python")
+    }
     locked = Sources.read().debian(locked_as(recipe))
     record = {
         "env": env,

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,10 +63,9 @@ class NoNetwork(UserError):
 
 @dataclass(frozen=True)
 class Workspace:
-    """A build's private folder: storage, context and temporary files, gone when the build ends.
+    """A build's private folder, gone when the build ends.
 
     Attributes:
-        path: the folder.
         environ: the environment of the tools that run in it; a build adds to it.
         lock_fd: the open lock that marks the folder as in use, which tools inherit.
         started: when the build began, in seconds since 1970.
@@ -108,7 +106,7 @@ def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[W
             (path / "tmp").mkdir()
             Path("/tmp", path.name).mkdir()  # before another user, who might have read its name
             started = path.stat().st_mtime
-            # The tools' temporary files go here: their own defaults are /tmp, /var/tmp and HOME.
+            # The tools' own defaults are /tmp, /var/tmp and HOME.
             own = {**environ, "TMPDIR": str(path / "tmp"), "APPTAINER_TMPDIR": str(path / "tmp")}
             yield Workspace(path, own, lock.fileno(), started)
     finally:
@@ -142,18 +140,14 @@ def remove_tree(path: Path) -> None:
     shutil.rmtree(path, onerror=retry)
 
 
-def run(command: Sequence[str | Path], work: Workspace, *, timeout: float | None = None, quiet: bool = False) -> str:
-    """Run a tool, passing its output on as it comes.
-
-    Args:
-        timeout: seconds after which it is killed, with all that it started.
-        quiet: keep its standard output, which is returned, and pass only its standard error on.
+def run(command: Sequence[str | Path], work: Workspace, *, quiet: bool = False) -> str:
+    """Run a tool, passing its output on as it comes; of a `quiet` one the standard output is returned instead.
 
     Raises:
         UserError: the tool failed; the message holds the end of its output, or names a full disk or a missing network.
-        TimeoutError: it did not end within `timeout` seconds.
     """
     argv = [str(word) for word in command]
+    tail, complaints = collections.deque[str](maxlen=TAIL), dict[re.Pattern[str], str]()
     with tempfile.TemporaryFile("w+", dir=work.path) as capture:
         process = subprocess.Popen(
             argv,
@@ -166,8 +160,19 @@ def run(command: Sequence[str | Path], work: Workspace, *, timeout: float | None
             pass_fds=(work.lock_fd,),
             start_new_session=True,
         )
-        with _killed_after(process, argv[0], timeout):
-            tail, complaints = _pass_on(process)
+        try:
+            for line in process.stdout or process.stderr or ():
+                tail.append(line.rstrip())
+                for pattern in (NO_SPACE, UNREACHABLE, NO_HOSTS_FILE, GONE):
+                    if pattern.search(line):
+                        complaints.setdefault(pattern, line.strip())
+                print(line, end="", file=sys.stderr, flush=True)
+            process.wait()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise
         if process.returncode:
             raise _failure(argv, process.returncode, tail, complaints, work.path.parent)
         capture.seek(0)
@@ -191,46 +196,3 @@ def _failure(
         )
     output = "\n  ".join(tail) or "nothing"
     return UserError(f"'{shlex.join(argv[:4])} …' failed with status {code}. Its last output:\n  {output}")
-
-
-def _pass_on(process: subprocess.Popen[str]) -> tuple[Sequence[str], dict[re.Pattern[str], str]]:
-    """Print a tool's output until it ends; returns the last `TAIL` lines, and the first one of each complaint."""
-    tail, complaints = collections.deque[str](maxlen=TAIL), dict[re.Pattern[str], str]()
-    for line in process.stdout or process.stderr or ():
-        tail.append(line.rstrip())
-        for pattern in (NO_SPACE, UNREACHABLE, NO_HOSTS_FILE, GONE):
-            if pattern.search(line):
-                complaints.setdefault(pattern, line.strip())
-        print(line, end="", file=sys.stderr, flush=True)
-    process.wait()
-    return tail, complaints
-
-
-@contextlib.contextmanager
-def _killed_after(process: subprocess.Popen[str], program: str, timeout: float | None) -> Iterator[None]:
-    """Kill a tool and all that it started when the block is left early, or after `timeout` seconds.
-
-    Raises:
-        TimeoutError: the time was up.
-    """
-
-    expired = threading.Event()
-
-    def kill() -> None:
-        expired.set()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-
-    timer = threading.Timer(timeout or threading.TIMEOUT_MAX, kill)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    except BaseException:
-        kill()
-        process.wait()
-        raise
-    finally:
-        timer.cancel()
-    if expired.is_set():
-        raise TimeoutError(f"{program} did not end within {timeout:.0f} s")

@@ -14,7 +14,7 @@ import fnmatch
 import re
 import shutil
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,9 +22,11 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from gemmrepro import registry
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.files import read_json
 from gemmrepro.errors import UserError
+from gemmrepro.experiments import tables
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.claim import Claim
 from gemmrepro.judge.metrics import METRICS
@@ -49,9 +51,9 @@ def main(options: Namespace) -> int:
         if not options.names:
             raise UserError("name the article: python -m gemmrepro article new NAME.")
         return max(_new(name) for name in options.names)
-    names = [articles.article(name).name for name in options.names] or articles.article_names()
     if options.do == "check":
-        return max(_check(name, options.text) for name in names)
+        return max(_check(name, options.text) for name in options.names or articles.article_names())
+    names = [articles.article(name).name for name in options.names] or articles.article_names()
     if options.verdicts is None:
         return _show(_judged(names, paths.RECORDINGS / options.gpu), names)
     document = read_json(options.verdicts, "the verdicts", "make them with python -m gemmrepro verdicts")
@@ -73,13 +75,14 @@ def _new(name: str) -> int:
 
 
 def _check(name: str, text: Path | None) -> int:
-    articles.article_names()  # raises for what nothing reads
-    try:
-        articles.article(name)
-        found = claims.load_file(articles.folder(name) / articles.CLAIMS, name)
+    found, problems = list[Claim](), list[str]()
+    for step in (articles.article_names, lambda: found.extend(_claims(name)), lambda: tables.of_article(name)):
+        try:
+            step()
+        except UserError as error:
+            problems += error.lines
+    if not problems:
         problems = [*_unclaimed(name, found), *_unknown(name, found), *(_uncovered(name, text) if text else ())]
-    except UserError as error:
-        found, problems = [], [str(error)]
     for problem in problems:
         print(problem)
     for system, program in () if problems else articles.programs(name).items():
@@ -89,38 +92,54 @@ def _check(name: str, text: Path | None) -> int:
     return 1 if problems else 0
 
 
+def _claims(name: str) -> list[Claim]:
+    return claims.load_file(articles.folder(name) / articles.CLAIMS, articles.article(name).name)
+
+
 def _unclaimed(name: str, found: Sequence[Claim]) -> Iterator[str]:
     """A line for each row that no claim refers to, and for each size that no sweep has."""
-    path = articles.folder(name)
-    lacking = {system for system, program in articles.programs(name).items() if not program.kernels}
-    for row in claims.uncovered(found, name):
-        if row["system"] not in lacking:
-            line = published_rows(name).index(row) + 2
-            named = f"'{row['system']}' ({row['metric']}, n {row['n']})"
-            yield f"{path / articles.NUMBERS}, line {line}: no claim is about {named}; write one, or map the system"
+    rows, programs = published_rows(name), articles.programs(name)
     swept = schemas.parse_yaml((paths.ROOT / "config/config.yaml").read_text())["sweep"]["sizes"]
+
+    def place(row: Mapping[str, Any]) -> str:
+        return f"{articles.folder(name) / articles.NUMBERS}, line {rows.index(dict(row)) + 2}"
+
+    def unswept(kernels: Iterable[str], size: int | None) -> str:
+        lacking = [each for each in kernels if size and size not in swept.get(each.split(".")[0], (size,))]
+        what = f"; no sweep of {lacking[0].split('.')[0]} has the size {size}" if lacking else ""
+        return f"{what}: add it to sweep.sizes of config/config.yaml, or give the claim transfer none" if what else ""
+
+    for row in claims.uncovered(found, name):
+        program = programs.get(row["system"])
+        if program is None or program.kernels:
+            more, named = unswept(program.kernels if program else (), row["n"]), f"'{row['system']}' ({row['metric']}"
+            yield f"{place(row)}: no claim is about {named}, n {row['n']}); write one, or map the system{more}."
     for claim in found:
-        size, own = claim.compute.get("n"), {each.split(".")[0] for each in claim.kernels}
-        if METRICS[claim.metric].of_rows and (unswept := [each for each in own if size not in swept.get(each, ())]):
-            yield (
-                f"{path / articles.NUMBERS}: no sweep of {unswept[0]} has the size {size} of {claim.id}; "
-                "add it to sweep.sizes of config/config.yaml, or write its claim with transfer none"
-            )
+        of_rows = METRICS[claim.metric].of_rows and claim.transfer["kind"] != "none"
+        if why := unswept(claim.kernels, claim.compute.get("n")) if of_rows else "":
+            where = articles.claim_place(articles.folder(name) / articles.CLAIMS, claim.id)
+            yield f"{place(claim.published[0]) if claim.published else where}: {claim.id}{why}."
 
 
 def _unknown(name: str, found: Sequence[Claim]) -> Iterator[str]:
-    """A line for each claim, and each cause of one, that article.yaml names and that is none."""
+    """A line for each claim, and each cause of one, that article.yaml names and that is none, or family of a figure."""
     text, path = articles.article(name), articles.folder(name) / articles.ARTICLE
     ids, causes = [claim.id for claim in found], schemas.parse_yaml((paths.KERNELS_DIR / _CAUSES).read_text())
-    known = {entry["id"] for entry in causes["mechanisms"]}
+    known, cause_of = {entry["id"] for entry in causes["mechanisms"]}, dict[str, str]()
     named = [("headlines", each, each) for each in text.headlines] + [("stories", each, each) for each in text.stories]
     named += [("causes", cause, pattern) for cause, patterns in text.causes.items() for pattern in patterns]
     for key, entry, pattern in named:
         place = schemas.place(path, key, entry)
         if key == "causes" and entry not in known:
-            yield f"{place}: kernels/{_CAUSES} has no cause '{entry}'; name one of {', '.join(sorted(known))}"
-        elif not fnmatch.filter(ids, pattern):
-            yield f"{place}: no claim of {name} is called '{pattern}'; name one that `article judge {name}` prints"
+            yield f"{place}: kernels/{_CAUSES} has no cause '{entry}'; name one of {', '.join(sorted(known))}."
+        elif not (matched := fnmatch.filter(ids, pattern)):
+            yield f"{place}: no claim of {name} is called '{pattern}'; name one that `article judge {name}` prints."
+        elif key == "causes" and (two := [each for each in matched if cause_of.setdefault(each, entry) != entry]):
+            yield f"{place}: {two[0]} has the cause {cause_of[two[0]]} too; leave one."
+    for table in tables.of_article(name):
+        if table.family not in registry.family_names():
+            where = articles.folder(name) / articles.FIGURES
+            yield f"{where}: kernels/ has no family '{table.family}', which {table.name} is of; name one that there is."
 
 
 def _uncovered(name: str, text: Path) -> Iterator[str]:
@@ -130,7 +149,7 @@ def _uncovered(name: str, text: Path) -> Iterator[str]:
         for found in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.]*\w)", words):
             value = float(found.replace(",", ""))
             if value not in known and not (value < 10 and value.is_integer()):
-                yield f"{text}, line {line}: no row of {articles.NUMBERS} has the number {found}; enter it"
+                yield f"{text}, line {line}: no row of {articles.NUMBERS} has the number {found}; enter it."
 
 
 def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
@@ -138,7 +157,7 @@ def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
     if not recorded.is_dir():
         known = ", ".join(sorted(path.name for path in recorded.parent.iterdir()))
         raise UserError(f"there are no recordings {recorded}; --gpu takes {known}.")
-    found = [claim for name in names for claim in claims.load_file(articles.folder(name) / articles.CLAIMS, name)]
+    found = [claim for name in names for claim in _claims(name)]
     with TemporaryDirectory() as folder:
         of = _laid_out(recorded, Path(folder))
         places = (recorded, of / "gates", _BUILD, None, lambda _: found, of / "experiments", of / "regimes")

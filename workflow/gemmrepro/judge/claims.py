@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gemmrepro.core import schemas
-from gemmrepro.core.paths import ROOT, SCHEMAS
 from gemmrepro.core.text import filled_in
 from gemmrepro.errors import UserError
 from gemmrepro.judge import derived
@@ -22,25 +20,22 @@ from gemmrepro.judge.published import NEED_NO_CLAIM, mapping_problems, picked, p
 from gemmrepro.judge.rules import FACTOR
 from gemmrepro.measure.regimes import NOT_STATED
 from gemmrepro.registry import articles, family_names
-from gemmrepro.registry.articles import Article
+from gemmrepro.registry.articles import SCHEMA, Article, claim_place
 
 if TYPE_CHECKING:
     import jsonschema
 
-SCHEMA = SCHEMAS / "claims.schema.yaml"
-_SHOWN_ERRORS = 8
-
 
 def schema() -> dict[str, Any]:
     """The JSON schema of a claims.yaml: the file in workflow/schemas, with the words of METRICS and their keys."""
-    document = deepcopy(schemas.load(SCHEMA.name))
+    document = deepcopy(schemas.load(Path(SCHEMA).name))
     compute, claim = (document["$defs"][name] for name in ("compute", "claim"))
     compute["properties"]["metric"] = {"enum": list(METRICS)}
     for word in METRICS:
-        chosen = {"properties": {"metric": {"const": word}}}
+        chosen = {"required": ["metric"], "properties": {"metric": {"const": word}}}
         compute.setdefault("allOf", []).append({"if": chosen, "then": {"$ref": f"#/$defs/metrics/{word}/compute"}})
-        held = {"if": {"properties": {"compute": chosen}}, "then": {"$ref": f"#/$defs/metrics/{word}/claim"}}
-        claim.setdefault("allOf", []).append(held)
+        held = {"if": {"required": ["compute"], "properties": {"compute": chosen}}}
+        claim.setdefault("allOf", []).append({**held, "then": {"$ref": f"#/$defs/metrics/{word}/claim"}})
     return document
 
 
@@ -55,40 +50,26 @@ def load_file(
             time.
 
     Raises:
-        UserError: names the file, and every claim and key that is wrong.
+        UserError: has a line for every claim and key that is wrong, with the file's line.
     """
-    document = _document(path, article, checked=judged)
     text, published = articles.article(article), published_rows(article)
     if wrong_map := [] if judged else mapping_problems(article, families is None):
-        raise UserError(f"{'; '.join(wrong_map)}.")
-    ids = [entry["id"] for entry in document["claims"]]
-    problems = [f"claim '{name}', key 'id': used twice" for place, name in enumerate(ids) if name in ids[:place]]
+        raise UserError(*wrong_map)
+    entries = _entries(path, article, checked=judged)
+    ids = [entry["id"] for entry in entries]
+    wrong = [f"{claim_place(path, name)}, key 'id': used twice." for i, name in enumerate(ids) if name in ids[:i]]
     claims = []
-    for entry in document["claims"]:
-        claim, wrong = _load_claim(entry, text, published, families)
+    for entry in entries:
+        claim, problems = _load_claim(entry, text, published, families)
         claims.append(claim)
-        problems += [f"claim '{entry['id']}', key '{key}': {message}" for key, message in wrong]
+        wrong += [f"{claim_place(path, claim.id)}, key '{key}': {message}." for key, message in problems]
     own = {claim.id: claim for claim in claims}
-    covered = {claim.id: _not_covering(claim, own) for claim in claims if claim.covered_by}
-    problems += [f"claim '{name}', key 'covered_by': {why}" for name, why in covered.items() if why]
-    if problems:
-        raise UserError(f"{path}: {'; '.join(_with_lines(path, problems))}.")
+    for claim in (claim for claim in claims if claim.covered_by):
+        if why := _not_covering(claim, own):
+            wrong.append(f"{claim_place(path, claim.id)}, key 'covered_by': {why}.")
+    if wrong:
+        raise UserError(*wrong)
     return claims
-
-
-def _with_lines(path: Path, problems: Sequence[str]) -> list[str]:
-    """Problems with the line of their claim's entry; without one where article.yaml's `derive` makes the claim."""
-    text = path.read_text() if path.is_file() else ""
-    lines = {
-        re.sub(r"\\\{\w+\\\}", ".+", re.escape(found[1])): text.count("\n", 0, found.start(1)) + 1
-        for found in re.finditer(r"^ *- id: (\S+)", text, re.M)
-    }
-    placed = []
-    for problem in problems:
-        name = re.match(r"claim '([^']*)'", problem)
-        line = next((line for pattern, line in lines.items() if name and re.fullmatch(pattern, name[1])), None)
-        placed.append(f"line {line}, {problem}" if line else problem)
-    return placed
 
 
 def _not_covering(claim: Claim, own: Mapping[str, Claim]) -> str:
@@ -106,46 +87,37 @@ def _not_covering(claim: Claim, own: Mapping[str, Claim]) -> str:
     return f"'{name}' is not judged: its transfer is none" if other.transfer["kind"] == "none" else ""
 
 
-def _document(path: Path, article: str, *, checked: bool) -> dict[str, Any]:
-    """The file as YAML that fits the schema, if need be as `checked` before, with what is derived. Raises UserError."""
-    written = articles.document_of(path) if path.is_file() else {"claims": []}
-    if not isinstance(written, dict) or not isinstance(written.get("claims"), list):
-        raise UserError(f"{path}: the top level must have the list 'claims'. See {SCHEMA.relative_to(ROOT)}.")
-    ids = {entry.get("id") for entry in written["claims"] if isinstance(entry, dict)}
-    entries = [*written["claims"], *(entry for entry in derived.entries(article) if entry["id"] not in ids)]
-    whole, problems = [], []
-    for entry in entries:
+def _entries(path: Path, article: str, *, checked: bool) -> list[dict[str, Any]]:
+    """The entries of a file, with what is derived, that fit the schema, if need be as `checked` before."""
+    document = articles.document_of(path) if path.is_file() else {"claims": []}
+    ids = {entry["id"] for entry in document["claims"]}
+    every = [*document["claims"], *(entry for entry in derived.entries(article) if entry["id"] not in ids)]
+    entries, wrong = [], []
+    for entry in every:
         try:
-            whole.append(derived.completed(entry, article))
+            entries.append(derived.completed(entry, article))
         except UserError as error:
-            problems.append(f"claim '{entry.get('id')}', {error}")
-    document = {**written, "claims": whole}
-    if not problems and not checked and (whole or path.is_file()):
-        found = schemas.errors(document, schema())
+            wrong.append(f"{claim_place(path, entry)}, {error}.")
+    if not wrong and not checked and entries:
+        found = schemas.errors({**document, "claims": entries}, schema())
         errors = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
-        problems = [_told(document, error) for error in errors]
-    if problems:
-        shown = "; ".join(_with_lines(path, problems[:_SHOWN_ERRORS]))
-        more = f"; and {len(problems) - _SHOWN_ERRORS} more" if len(problems) > _SHOWN_ERRORS else ""
-        raise UserError(f"{path}: {shown}{more}. See {SCHEMA.relative_to(ROOT)}.")
-    return document
+        wrong = list(dict.fromkeys(_told(path, entries, error) for error in errors))
+    if wrong:
+        raise UserError(*wrong)
+    return entries
 
 
-def _told(document: Any, error: jsonschema.ValidationError) -> str:
-    """Where in the file an error is, by the claim's id where there is one, then the key; and what is wrong there."""
-    path = list(error.absolute_path)
-    parts = []
-    if len(path) >= 2 and path[0] == "claims" and isinstance(path[1], int):
-        claim = document["claims"][path[1]]
-        name = claim.get("id") if isinstance(claim, dict) else None
-        parts.append(f"claim '{name}'" if name else f"claim number {path[1] + 1}")
-        path = path[2:]
-    if path:
-        parts.append("key '" + ".".join(str(part) for part in path) + "'")
+def _told(path: Path, entries: Sequence[Mapping[str, Any]], error: jsonschema.ValidationError) -> str:
+    """A violation of the schema: its file, line, claim and key, and what is wrong there."""
+    keys, where = list(error.absolute_path), str(path)
+    if len(keys) > 1 and keys[0] == "claims":
+        where, keys = claim_place(path, entries[int(keys[1])]), keys[2:]
+    if keys:
+        where += ", key '" + ".".join(str(key) for key in keys) + "'"
     why = "may not stand in such a claim" if error.validator == "not" else error.message
     if error.validator == "unevaluatedProperties":
         why = why.replace("Unevaluated properties are not allowed", "unknown keys for this metric")
-    return f"{', '.join(parts) or 'the top level'}: {why}"
+    return f"{where}: {why}. See {SCHEMA}."
 
 
 def _load_claim(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ _UNITS = {
     **dict.fromkeys(("speedup", "ratio_to_cublas", "ratio_to_peak"), ("ratio",)),
 }
 """Units of metrics from which claims are derived."""
+UNITLESS = ("parameter", "trend", "negative_result", "numerics")
+"""Metrics that may have no unit; a quotient has the unit ratio, a number of things count."""
 NEED_NO_CLAIM = {
     "parameter": "what an article sets, not measures",
     "lines": "claims on the lengths of sources compare the project's own files",
@@ -56,7 +58,7 @@ def published_rows(name: str | None = None) -> list[dict[str, Any]]:
     between them. An article that prints no number has no file.
 
     Raises:
-        UserError: a column is missing, a cell is not a number, or article.yaml does not name the hardware.
+        UserError: has a line for every row that is wrong, with file and line.
     """
     names = articles.article_names() if name is None else (name,)
     paths = {each: articles.folder(each) / articles.NUMBERS for each in names}
@@ -67,31 +69,40 @@ def picked(reference: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> M
     """The one row that has the cells of `reference`; a message if it is not one."""
     matching = [row for row in rows if all(row.get(key) == value for key, value in reference.items())]
     wanted = ", ".join(f"{key} {value}" for key, value in reference.items())
-    return matching[0] if len(matching) == 1 else f"{len(matching)} rows of numbers.csv match ({wanted}), not one"
+    if len(matching) == 1:
+        return matching[0]
+    remedy = "name further cells" if matching else "correct a cell, or enter the row"
+    return f"{len(matching)} rows of numbers.csv match ({wanted}), not one; {remedy}"
 
 
 def mapping_problems(name: str, every: bool = True) -> list[str]:
     """What is wrong between an article's numbers and its map, each with its file and line.
 
-    That is timed systems without an entry, entries without a row, and names of neither a kernel nor a library; unless
-    `every` family is at hand, only names in one that is.
+    That is timed systems without an entry, entries without a row, names of neither a kernel nor a library, and kernels
+    of other types than all the rows have; unless `every` family is at hand, only names in one that is.
     """
     rows, mapped = published_rows(name), articles.programs(name)
-    printed, path = {row["system"] for row in rows}, articles.folder(name) / articles.MAP
-    missing = sorted({row["system"] for row in rows if row["metric"] in TIMED} - mapped.keys())
-    wrong = [
-        f"{path}: the system '{each}' of {articles.NUMBERS} is missing; say what stands for it" for each in missing
-    ]
-    known = {*(kernel.id for kernel in registry.kernels()), *libraries()} if mapped else set()
-    families = registry.family_names()
+    path, kernels = articles.folder(name) / articles.MAP, {kernel.id: kernel for kernel in registry.kernels()}
+    wrong = []
+    for system in sorted({row["system"] for row in rows if row["metric"] in TIMED} - mapped.keys()):
+        wrong.append(f"{path}: the system '{system}' of {articles.NUMBERS} is missing; say what stands for it.")
+    known, families = {*kernels, *libraries()} if mapped else set(), registry.family_names()
     for system, program in mapped.items():
         strange = [each for each in program.kernels if each not in known and (every or each.split(".")[0] in families)]
-        if system not in printed:
-            place = schemas.place(path, "systems", system)
-            wrong.append(f"{place}: {articles.NUMBERS} has no such system; remove it, or enter its numbers")
+        own = [kernels[each] for each in program.kernels if each in kernels]
+        types = {row["dtype"] for row in rows if row["system"] == system} - {""}
+        # An emulation multiplies slices of the type that an article prints.
+        odd = [each for each in own if types and each.compute.dtype_in not in types and not each.promises.error]
+        if not any(row["system"] == system for row in rows):
+            why = f"{articles.NUMBERS} has no such system; remove it, or enter its numbers"
         elif strange:
-            place = schemas.place(path, "systems", system)
-            wrong.append(f"{place}: '{strange[0]}' is neither a kernel nor a library; name one that there is")
+            why = f"'{strange[0]}' is neither a kernel nor a library; name one that there is"
+        elif odd:
+            printed = ", ".join(sorted(types))
+            why = f"{odd[0].id} takes {odd[0].compute.dtype_in}, and its rows are of {printed}; name another"
+        else:
+            continue
+        wrong.append(f"{schemas.place(path, 'systems', system)}: {why}.")
     return wrong
 
 
@@ -111,31 +122,44 @@ def as_csv() -> str:
 @cache
 def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
     """The file is read once: a family's figures look up some hundred of its rows."""
-    known = articles.article(path.parent.name).hardware
     try:
-        header, *lines = csv.reader(path.read_text(encoding="utf-8").splitlines(), strict=True)
-    except (csv.Error, UnicodeDecodeError, ValueError) as error:
+        lines = list(csv.reader(schemas.text_at(path).splitlines(), strict=True))
+    except csv.Error as error:
         raise UserError(f"{path} is not a CSV in UTF-8 with a header ({error}); correct it.") from None
-    if header != [*COLUMNS]:
+    if not lines or lines[0] != [*COLUMNS]:
         raise UserError(f"{path}, line 1: the columns are {','.join(COLUMNS)}; write these, in this order.")
-    rows: list[dict[str, Any]] = []
-    told: dict[tuple[str, ...], int] = {}
-    for line, cells in enumerate(lines, start=2):
-        place = f"{path}, line {line}"
-        if len(cells) != len(header):
-            raise UserError(f"{place}: {len(cells)} cells, not {len(header)}; put text with a comma into quotes.")
-        for (name, column), cell in zip(COLUMNS.items(), cells, strict=True):
-            if wrong := column.complaint(cell):
-                raise UserError(f"{place}: {name}: {wrong}; correct it.")
-        row = dict(zip(header, cells, strict=True))
-        if (units := _UNITS.get(row["metric"])) and row["unit"] not in units:
-            raise UserError(f"{place}: {row['metric']} in '{row['unit']}'; convert it to {' or '.join(units)}.")
-        if row["hardware"] and row["hardware"] not in known:
-            raise UserError(f"{place}: {articles.ARTICLE} has no hardware '{row['hardware']}'; name its chip.")
-        first = told.setdefault(tuple(row[name] for name in _TELL_APART), line)
-        if first < line:
-            raise UserError(f"{place}: tells of the same as line {first}; remove one, or give it another table.")
+    known = articles.article(path.parent.name).hardware
+    told = dict[tuple[str, ...], int]()
+    rows, wrong = list[dict[str, Any]](), list[str]()
+    for line, cells in enumerate(lines[1:], start=2):
+        row = dict(zip(COLUMNS, cells, strict=False))
+        why = _complaint(cells, row, known)
+        first = told.setdefault(tuple(row.get(name, "") for name in _TELL_APART), line)
+        if not why and first < line:
+            why = f"tells of the same as line {first}; remove one, or give it another table"
+        if why:
+            wrong.append(f"{path}, line {line}: {why}.")
+            continue
         rows.append(
             row | {name: number(row[name], column.kind) for name, column in COLUMNS.items() if column.kind != "text"}
         )
+    if wrong:
+        raise UserError(*wrong)
     return tuple(rows)
+
+
+def _complaint(cells: Sequence[str], row: Mapping[str, str], hardware: Collection[str]) -> str:
+    """What is wrong with a line of numbers.csv, and the remedy; '' if nothing is."""
+    if len(cells) != len(COLUMNS):
+        return f"{len(cells)} cells, not {len(COLUMNS)}; put text with a comma into quotes"
+    for (name, column), cell in zip(COLUMNS.items(), cells, strict=True):
+        if wrong := column.complaint(cell) or ("blanks around it" if cell != cell.strip() else ""):
+            return f"{name}: {wrong}; correct it"
+    metric, unit = row["metric"], row["unit"]
+    if (units := _UNITS.get(metric)) and unit not in units:
+        return f"{metric} in '{unit}'; convert it to {' or '.join(units)}"
+    if not unit and metric not in UNITLESS:
+        return f"{metric} has no unit; write it, or ratio of a quotient, count of a number of things"
+    if row["hardware"] and row["hardware"] not in hardware:
+        return f"{articles.ARTICLE} has no hardware '{row['hardware']}'; name its chip"
+    return ""

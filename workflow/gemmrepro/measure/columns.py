@@ -28,10 +28,9 @@ _MOST_DIGITS = 32
 
 
 def number(cell: str, kind: str) -> int | float | None:
-    """The number that a cell of a CSV spells; None if it spells none.
+    """The number that a cell of a CSV spells, finite and, if whole, in one spelling; None if it spells none.
 
-    Every reader of tables asks this: Python's own idea of a number takes ``1_75.5``, blanks, digits of any script and
-    "nan". A number is finite, and a whole one has one spelling: "04096" is none.
+    Python's own idea of a number takes ``1_75.5``, blanks, digits of any script and "nan".
     """
     if len(cell) > _MOST_DIGITS or not _SPELLED[kind].fullmatch(cell):
         return None
@@ -43,14 +42,8 @@ def number(cell: str, kind: str) -> int | float | None:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table: what it means, in which unit, and what its cells hold.
-
-    Attributes:
-        optional: whether cells may be empty, where it does not apply.
-        pattern: a regular expression that text must match.
-        among: the only texts allowed.
-        least: the smallest number allowed.
-        above: a number that every one must exceed.
+    """One column of a table: its meaning and unit; whether cells may be empty, where it does not apply; for text a
+    pattern or the only ones allowed; for numbers the smallest one, or one that all must exceed.
     """
 
     meaning: str
@@ -83,7 +76,6 @@ Table = Mapping[str, Column]
 
 
 def kinds(table: Table) -> dict[str, Kind]:
-    """The kinds of the columns of `table`, by name."""
     return {name: column.kind for name, column in table.items()}
 
 

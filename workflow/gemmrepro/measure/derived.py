@@ -34,10 +34,7 @@ def time_cells(times: Rounds) -> dict[str, Any]:
 
 
 def ratio_cells(times: Rounds, baseline: Rounds) -> dict[str, Any]:
-    """The cells of `ROW` on the comparison with the baseline, whose samples are paired with `times`.
-
-    The interval of the ratio is widened by the clock's resolution on both sides, each side's own.
-    """
+    """The cells of `ROW` on the comparison with the baseline, whose samples are paired with `times`."""
     ticks = stats.resolution(np.concatenate(baseline)), stats.resolution(np.concatenate(times))
     return _compared(baseline, stats.ratio_interval(baseline, times, ticks=ticks))
 
@@ -101,13 +98,10 @@ def joules(blocks: Sequence[Taken]) -> float | None:
 
 
 def regime_cells(regime: str, blocks: Sequence[Taken], baseline: Sequence[Taken] | None) -> dict[str, Any]:
-    """The cells of `REGIME_ROW` that follow from a subject's blocks.
+    """The cells of `REGIME_ROW` that follow from a subject's blocks, and those of its baseline in the same passes.
 
     Medians of a pass are compared: within a block nothing of the other side was measured. A burst is over before the
     energy counter advances, so it has no joules.
-
-    Args:
-        baseline: the blocks of what it is compared with, in the same passes; None without one.
     """
     times = [block.times for block in blocks]
     compared = NOT_COMPARED

@@ -2,14 +2,12 @@
 
 The article calls ``cuda.tile.launch``, which compiles for the arrays that it is passed. This suite runs binaries that
 were compiled ahead of time (`gemmrepro.build.cutile`), for no particular array. This stage runs both on the same
-operands; they must write the same bits. The verdict also states whether the machine code is the same, and how fast it
-is relative to the binary's, because arrays tell the compiler more than the record promises.
+operands; they must write the same bits. The verdict also says whether the machine code is the same: arrays tell the
+compiler more than the record promises.
 
-    python -m gemmrepro just-in-time --family cutile --build results/build \\
-        --out results/just_in_time/cutile.json
+    python -m gemmrepro just-in-time --family cutile --build results/build --out results/just_in_time/cutile.json
 
-It needs a GPU, CuPy, cuda-core, nvidia-ml-py, and cuda-tile with its compiler, all of which the CUDA 13 image has. If
-one is missing, the check is skipped and the verdict gives the reason.
+It needs a GPU and the CUDA 13 image's packages. If one is missing, the check is skipped and the verdict says why.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gemmrepro import registry, stats, timing
+from gemmrepro import registry
 from gemmrepro.build import cutile
 from gemmrepro.build.cutile import specification
 from gemmrepro.build.cutile_export import tile_kernel
@@ -41,20 +39,18 @@ from gemmrepro.operands import Operands, random
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, LibraryStep, Step
 
-AHEAD_OF_TIME = "ahead of time"
-JUST_IN_TIME = "just in time"
+TOOLKIT = "cuda13"
+"""The toolkit whose image holds cuTile."""
 
-PLAN = timing.Plan(interval=0.005, seconds=0.1, least=5, most=100)
+SEED = 7
 
 Run = Callable[[], None]
 """Makes all launches of one run, asynchronously."""
 
 
-# Element types that CuPy lacks, which it holds as unsigned integers (`core.dtypes.STORAGE`): cuTile reads a type
-# from DLPack's structure, where it is overwritten.
-
 CODES = {"bf16": 4, "fp8_e4m3": 10, "fp8_e5m2": 12}
-"""``DLDataTypeCode`` (dlpack.h, version 1.1) of element types that are stored as unsigned integers."""
+"""``DLDataTypeCode`` (dlpack.h, version 1.1) of element types that CuPy lacks and holds as unsigned integers
+(`core.dtypes.STORAGE`): cuTile reads a type from DLPack's structure, where it is overwritten."""
 
 
 class Tensor(ctypes.Structure):
@@ -82,7 +78,7 @@ def tensor(capsule: Any) -> Tensor:
 
 
 class Typed:
-    """An array of unsigned integers that DLPack exports with element type `dtype`, one of `CODES`."""
+    """An array of unsigned integers that DLPack exports with an element type of `CODES`."""
 
     def __init__(self, array: Any, dtype: str) -> None:
         self._array, self._code = array, CODES[dtype]
@@ -94,14 +90,6 @@ class Typed:
         capsule = self._array.__dlpack__(stream=stream)
         tensor(capsule).code = self._code
         return capsule
-
-
-def typed(array: Any, dtype: str) -> Any:
-    """`array`, whose elements are stored as in `core.dtypes.STORAGE`, with `dtype` visible to consumers of DLPack."""
-    return Typed(array, dtype) if dtype in CODES else array
-
-
-# The check
 
 
 def shapes_for(kernel: Kernel) -> tuple[Shape, ...]:
@@ -126,7 +114,7 @@ def passed_to(launch: Kernel, operands: Operands, workspace: Mapping[str, Any]) 
         if isinstance(argument, int):
             return argument
         name = argument.removeprefix("array:")
-        return typed(arrays[name], dtypes[name])
+        return Typed(arrays[name], dtypes[name]) if dtypes[name] in CODES else arrays[name]
 
     return (*map(value, launch.call.arguments), *specification(launch)["constants"].values())
 
@@ -146,15 +134,6 @@ def difference(runs: Mapping[str, Run], sync: Callable[[], None], output: Any, w
     return ""
 
 
-def relative_speed(timer: timing.Timer, runs: Mapping[str, Run], n: int) -> dict[str, float]:
-    """Time of the binary over that of the code compiled just in time, with its interval; warm, in turn; `n` is kept."""
-    ahead, just = runs[AHEAD_OF_TIME], runs[JUST_IN_TIME]
-    estimates = (timer.estimate(ahead, timer.once(ahead)), timer.estimate(just, timer.once(just)))
-    burst = timer.burst([ahead], [just], "warm", PLAN, estimates, False)
-    ratio = stats.ratio_interval([burst.times], [burst.baseline])
-    return {"n": n, "ratio": ratio.value, "low": ratio.low, "high": ratio.high}
-
-
 class TwoCompilations:
     """A kernel loaded from its binary, and its source for just-in-time compilation."""
 
@@ -165,7 +144,7 @@ class TwoCompilations:
         self._tiles = {code.code.entry: tile_kernel(specification(code)) for code in kernel.codes}
 
     def bind(self, operands: Operands) -> dict[str, Run]:
-        """The run on `operands` of each compilation, AHEAD_OF_TIME and JUST_IN_TIME."""
+        """The run on `operands` of each compilation, by its name."""
         import cuda.tile as ct
 
         launches = [
@@ -177,20 +156,20 @@ class TwoCompilations:
             for grid, tile, passed in launches:
                 ct.launch(self.session.stream, grid, tile, passed)
 
-        return {AHEAD_OF_TIME: self.loaded.bind(operands), JUST_IN_TIME: just_in_time}
+        return {"ahead of time": self.loaded.bind(operands), "just in time": just_in_time}
 
     def codes(self, operands: Operands) -> dict[str, bytes]:
         """The cubins compiled just in time for `operands`, by entry point."""
         from cuda.tile import compilation
 
-        codes = {}
+        codes, convention = {}, compilation.CallingConvention.cutile_python_v1()
         for launch, passed in self._launches(operands):
-            tile, convention = self._tiles[launch.code.entry], compilation.CallingConvention.cutile_python_v1()
-            signature = compilation.KernelSignature.from_kernel_args(tile, passed, convention, symbol=launch.code.entry)
-            cubin = io.BytesIO()
+            entry, cubin = launch.code.entry, io.BytesIO()
+            tile = self._tiles[entry]
+            signature = compilation.KernelSignature.from_kernel_args(tile, passed, convention, symbol=entry)
             arch = self.session.gpu.arch
             compilation.export_kernel(tile, [signature], cubin, gpu_code=arch, output_format="cubin")
-            codes[launch.code.entry] = cubin.getvalue()
+            codes[entry] = cubin.getvalue()
         return codes
 
     def _launches(self, operands: Operands) -> list[tuple[Kernel, tuple[Any, ...]]]:
@@ -199,28 +178,14 @@ class TwoCompilations:
         return [(launch, passed_to(launch, operands, workspace)) for launch in launches_at(self.kernel, operands.shape)]
 
 
-TOOLKIT = "cuda13"
-"""The toolkit whose image holds cuTile."""
-
-SEED = 7
-
-
 Verdict = dict[str, Any]
 """The check of one kernel: its `status` (passed, failed or skipped), the `reason` if it did not pass, else whether both
-compilations made the `same_code`, and the `speed` if it was timed."""
+compilations made the `same_code`."""
 
 
 def verdict(status: str, reason: str = "", **found: Any) -> Verdict:
     """A verdict with what was found."""
     return {"status": status, "reason": reason, **found}
-
-
-def told(verdict: Verdict) -> str:
-    """A verdict on one line."""
-    text = verdict["reason"] or ("the same machine code" if verdict.get("same_code") else "different machine code")
-    if speed := verdict.get("speed"):
-        text += ", {ratio:.3f} [{low:.3f}, {high:.3f}] times as fast at {n}".format(**speed)
-    return f"{verdict['status']:8} {text}"
 
 
 def require_compiler() -> None:
@@ -232,8 +197,8 @@ def require_compiler() -> None:
             raise UserError(f"{name} is not installed (the CUDA 13 image has it)") from None
 
 
-def check(session: device.Session, kernel: Kernel, build: Path, size: int) -> Verdict:
-    """Compare both compilations of `kernel` on this GPU; time a matrix product at M = N = K = `size` unless it is 0."""
+def check(session: device.Session, kernel: Kernel, build: Path) -> Verdict:
+    """Compare both compilations of `kernel` on this GPU."""
     if kernel.run.program is not None:
         return verdict("skipped", "the host chooses between its launches as it goes")
     if any(isinstance(step, LibraryStep) for shape in shapes_for(kernel) for step in kernel.steps_at(shape)):
@@ -244,28 +209,17 @@ def check(session: device.Session, kernel: Kernel, build: Path, size: int) -> Ve
     both = TwoCompilations(session, kernel, build, TOOLKIT)
     codes: dict[str, bytes] = {}
     for shape in shapes_for(kernel):
-        operands = _operands(kernel, shape)
+        operands = Operands.of(kernel, shape, *random(kernel.problem, shape, SEED))
         workspace = both.loaded.workspace(shape)
         if reason := difference(both.bind(operands), session.sync, operands.output, workspace):
             return verdict("failed", f"at {shape} {reason}")
         codes |= both.codes(operands)
     binary = (build / TOOLKIT / f"{kernel.id}.fatbin").read_bytes()
-    found: Verdict = {"same_code": all(code in binary for code in codes.values())}
-    if size and kernel.problem.operation.matrix_product:
-        runs = both.bind(_operands(kernel, Shape.cube(size)))
-        found["speed"] = relative_speed(timing.Timer(session), runs, size)
-    return verdict("passed", **found)
+    return verdict("passed", same_code=all(code in binary for code in codes.values()))
 
 
-Check = Callable[[device.Session, Kernel, Path, int], Verdict]
-
-
-def check_all(kernels: Sequence[Kernel], build: Path, size: int = 0, check: Check = check) -> dict[str, Verdict]:
-    """A verdict per kernel. A kernel whose check raises has failed; the others are still checked.
-
-    Raises:
-        UserError: a binary or its record is missing or corrupt.
-    """
+def check_all(kernels: Sequence[Kernel], build: Path) -> dict[str, Verdict]:
+    """A verdict per kernel; one whose check raises has failed. Raises UserError for a missing or corrupt binary."""
     try:
         require_compiler()
         session = device.open_gpu()
@@ -274,19 +228,15 @@ def check_all(kernels: Sequence[Kernel], build: Path, size: int = 0, check: Chec
     for name in cutile.TOOLKIT_VARIABLES:
         os.environ.pop(name, None)
     verdicts = {}
-    with device.exclusive(session) if size else device.shared(session):
+    with device.shared(session):
         for kernel in kernels:
             try:
-                verdicts[kernel.id] = check(session, kernel, build, size)
+                verdicts[kernel.id] = check(session, kernel, build)
             except UserError:
                 raise
             except Exception as error:  # whatever the compiler or the driver reports
                 verdicts[kernel.id] = verdict("failed", f"{type(error).__name__}: {error}"[:500])
     return verdicts
-
-
-def _operands(kernel: Kernel, shape: Shape) -> Operands:
-    return Operands.of(kernel, shape, *random(kernel.problem, shape, SEED))
 
 
 def main(arguments: Namespace) -> int:
@@ -298,8 +248,9 @@ def main(arguments: Namespace) -> int:
     build = arguments.build.resolve()
     out = arguments.out.resolve()
     os.chdir(ROOT)  # sources are named relative to it, in machine code too
-    verdicts = check_all(kernels, build, arguments.size)
+    verdicts = check_all(kernels, build)
     write_json(out, verdicts)
     for name, found in verdicts.items():
-        print(f"{name:32} {told(found)}", file=sys.stderr)
+        told = found["reason"] or ("the same machine code" if found["same_code"] else "different machine code")
+        print(f"{name:32} {found['status']:8} {told}", file=sys.stderr)
     return int(any(found["status"] == "failed" for found in verdicts.values()))

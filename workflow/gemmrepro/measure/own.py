@@ -4,8 +4,7 @@
         --out results/own/my_gemm.json
 
 Cases, bounds, rounds and regimes are those of the suite's kernels. Each part is a process of its own: where the file
-crashes, hangs or corrupts the GPU's context, that process ends, the result says so, and what was finished is kept. The
-journal lets a run continue, and measures anew what belongs to another file, baseline, GPU or driver.
+crashes, hangs or corrupts the GPU's context, that process ends, the result says so, and what was finished is kept.
 
 A Python file may launch where it likes. So each timed launch is also made while its stream is held: what has reached C
 before the stream goes on was launched elsewhere, where no time would count it.
@@ -88,8 +87,8 @@ class Watched(Rounds):
     A file's `bind` may read the inputs, so what is judged again was bound before they were replaced.
     """
 
-    def _second(self, point: Point, workspace: Workspace, median: float) -> Second:
-        second = super()._second(point, workspace, median)
+    def second(self, point: Point, workspace: Workspace, median: float) -> Second:
+        second = super().second(point, workspace, median)
         bound = second.bind(0)
         return replace(second, bind=lambda index: second.bind(index) if index else bound)
 
@@ -99,7 +98,7 @@ class Watched(Rounds):
     def confirm(self, medians: Mapping[Point, float], workspace: Workspace, timer: timing.Timer) -> None:
         super().confirm(medians, workspace, timer)
         for point in {point.subject: point for point in medians}.values():
-            if check := self._sweep.records.check(point):
+            if check := self._sweep.check(point):
                 self._looked_at(point, workspace, check)
 
     def _looked_at(self, point: Point, workspace: Workspace, check: Check) -> Check:
@@ -110,7 +109,7 @@ class Watched(Rounds):
         if elsewhere(self._sweep.session, call, output, check.estimate_us):
             said = "a launch writes C before its stream gets to it: it runs on another one, where no time counts it"
             check = replace(check, passed=False, message=said)
-            self._sweep.records.keep_check(point, check)
+            self._sweep.keep_check(point, check)
             self._say(f"not reported: {point.kernel} at {point.shape}: {said}")
         return check
 
@@ -144,12 +143,11 @@ class Bench:
 
     def gate(self, make: bool = True) -> dict[str, Any] | None:
         """The gate's verdict, from the journal or made now."""
-        records = self._sweep.records
-        identity = {**records.machine, **keys_of(self._bound.kernel, self._bound.build_key)}
-        verdict = records.journal.get("gate", identity)
+        identity = {**self._sweep.machine, **keys_of(self._bound.kernel, self._bound.build_key)}
+        verdict = self._sweep.journal.get("gate", identity)
         if verdict is None and make:
             verdict = judge(self._session, self._bound, fresh_seeds(self._seeds))
-            records.journal.put("gate", identity, verdict)
+            self._sweep.journal.put("gate", identity, verdict)
         return verdict
 
     def do(self, part: str) -> None:
@@ -159,7 +157,7 @@ class Bench:
             self._passes.run(None) if part == "regimes" else Watched(self._sweep, say).run(int(part), None)
 
     def found(self) -> dict[str, Any]:
-        """What is known now, all from the journal."""
+        """The results so far, all from the journal."""
         rows = [results.summary_row(self._sweep, measured) for measured in results.gather(self._sweep)]
         regimes, _, _, skipped = results.regime_tables(self._warm, self._passes)
         left = [each for each in skipped if each.toolkit]  # the others are passes still to come
@@ -169,12 +167,19 @@ class Bench:
 
 
 def described(own: Own) -> dict[str, Any]:
-    """What the result says of a file before anything ran. The static gate reads machine code that the build made."""
-    compute, accepts = asdict(own.kernel.compute), {**own.kernel.accepts.multiple_of}
-    about: dict[str, Any] = {"kernel": own.kernel.id, "title": own.kernel.title, "file": own.path.name, "key": own.key}
-    about |= {"compute": compute, "multiple_of": accepts, "baseline": str(own.kernel.timing.baseline)}
-    empty: dict[str, Any] = {"gate": None, "rows": [], "regimes": [], "skipped": [], "ended": ""}
-    return {**about, "static": "not applicable", **empty}
+    """The result of a file before anything ran. The static gate reads machine code that the build made."""
+    kernel = own.kernel
+    about = {"kernel": kernel.id, "title": kernel.title, "file": own.path.name, "key": own.key}
+    declared = {"compute": asdict(kernel.compute), "multiple_of": {**kernel.accepts.multiple_of}}
+    empty: dict[str, Any] = {
+        "static": "not applicable",
+        "gate": None,
+        "rows": [],
+        "regimes": [],
+        "skipped": [],
+        "ended": "",
+    }
+    return {**about, **declared, "baseline": str(kernel.timing.baseline), **empty}
 
 
 def write(out: Path, document: Mapping[str, Any]) -> None:
@@ -216,7 +221,7 @@ def do_part(options: Namespace, own: Own) -> int:
 
 
 def _how(code: int, finished: bool, patience: float) -> str:
-    """How a part ended that did not end well; "" if it did."""
+    """The way in which a part ended that did not end well; "" if it did."""
     if code == -signal.SIGALRM:
         return f"it did not end within {patience:g} s"
     if code < 0:
@@ -235,11 +240,11 @@ def main(options: Namespace) -> int:
         os.environ.setdefault(name, str(options.journal.absolute().with_name("cache")))
     document = described(own)
     write_json(options.out, document)
-    given = {name: getattr(options, name) for name in ("config", "journal", "out", "patience")} | {"kernel": own.path}
-    arguments = [str(word) for name, value in given.items() for word in (f"--{name}", value)]
+    given = ("--config", options.config, "--journal", options.journal, "--out", options.out)
+    arguments = map(str, (*given, "--patience", options.patience, "--kernel", own.path))
+    own_command = [sys.executable, "-m", "gemmrepro", "own", *arguments]
     for part in ("gate", *map(str, range(config["sweep"]["rounds"])), "regimes"):
-        command = [sys.executable, "-m", "gemmrepro", "own", *arguments, "--part", part]
-        code = subprocess.run(command, check=False).returncode
+        code = subprocess.run([*own_command, "--part", part], check=False).returncode
         if code == NO_GPU:
             return 1
         document = read_json(options.out, "the result", "run the target 'own' again")

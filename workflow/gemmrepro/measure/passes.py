@@ -20,22 +20,20 @@ from gemmrepro.core.names import LIBRARY
 from gemmrepro.gpu.device import Session
 from gemmrepro.measure.plan import Point
 from gemmrepro.measure.prepare import Sweep
-from gemmrepro.measure.regimes import BURST, SUSTAINED, Block, Chunk, Device, Load, Reading, burst, heat, sustained
-from gemmrepro.measure.rounds import Rounds, groups, library_point, passed
+from gemmrepro.measure.regimes import REGIMES, SUSTAINED, Block, Chunk, Device, Load, Reading, burst, heat, sustained
+from gemmrepro.measure.rounds import Rounds, groups, libraries_of, passed
 from gemmrepro.measure.workspace import Workspace
 from gemmrepro.operations import Problem, Shape
 
 
 @dataclass(frozen=True)
 class RegimeSettings:
-    """The configuration's section `regimes` as it concerns one family.
+    """The configuration's section `regimes` as it concerns one family; `document` is the whole section.
 
     Attributes:
-        document: the whole section as configured.
         toolkits: a kernel is measured with the first of these that compiles it.
         seconds: a sustained block is timed for this long.
         pairs: of passes, by regime.
-        sizes: at which the family is measured; none: it is not.
         kernels: ids of the only kernels to measure; None: all that are timed.
         minutes: after which no pair of passes begins; None: without a limit.
     """
@@ -50,25 +48,19 @@ class RegimeSettings:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], family: str) -> RegimeSettings:
-        """Those of `family` in a section that was checked against its schema."""
         kernels = document["kernels"].get(family)
         return cls(
             document=document,
             toolkits=tuple(document["toolkits"]),
             seconds=document["seconds"],
-            pairs={SUSTAINED: document["pairs"]["sustained"], BURST: document["pairs"]["burst"]},
+            pairs={regime: document["pairs"][regime] for regime in REGIMES},
             sizes=tuple(document["sizes"].get(family, ())),
             kernels=None if kernels is None else tuple(kernels),
             minutes=document["minutes"].get(family),
         )
 
-    @property
-    def sampling(self) -> dict[str, Any]:
-        """What decides how a block is taken, as the journal stores it."""
-        return {"seconds": self.seconds, "protocol": PROTOCOL}
 
-
-PROTOCOL = 1
+PROTOCOL = 2
 """Increment it when a rule or the meaning of a sample changes: older journal entries then no longer count."""
 
 
@@ -83,18 +75,6 @@ class Set:
     def __str__(self) -> str:
         return f"{self.problem.dtype_in} {self.problem.layout} {self.shape}"
 
-    @property
-    def name(self) -> str:
-        """Its name in the journal."""
-        problem = self.problem
-        parts = problem.op, problem.dtype_in, problem.dtype_out, problem.layout.replace(",", "-"), str(self.shape)
-        return ".".join(parts)
-
-    def order(self, backwards: bool) -> list[int]:
-        """The indices of its subjects in the order of a pass."""
-        places = list(range(len(self.subjects)))
-        return places[::-1] if backwards else places
-
 
 @dataclass(frozen=True)
 class Pair:
@@ -107,38 +87,33 @@ class Pair:
     @property
     def name(self) -> str:
         """Its entry in the journal."""
-        return f"{self.members.name}.{self.regime}.p{self.number}"
+        problem, parts = self.members.problem, (str(self.members.shape), self.regime, f"p{self.number}")
+        return ".".join((problem.op, problem.dtype_in, problem.dtype_out, problem.layout.replace(",", "-"), *parts))
 
     @property
-    def blocks(self) -> int:
-        return 2 * len(self.members.subjects)
+    def order(self) -> list[int]:
+        """The places of its subjects, forwards and backwards."""
+        places = list(range(len(self.members.subjects)))
+        return [*places, *places[::-1]]
 
 
 def sets(points: Sequence[Point], toolkits: Sequence[str]) -> list[Set]:
-    """The sets of a family's points, in their order.
-
-    Args:
-        toolkits: a kernel is in a set with the first of these with which it has a point there.
-    """
+    """The sets of a family's points; of a kernel's points there the one with the first of `toolkits` counts."""
     found = []
-    for group in groups((0, point) for point in points if point.toolkit != LIBRARY):
+    for group in groups(point for point in points if point.toolkit != LIBRARY):
         chosen: dict[str, Point] = {}
         for toolkit in reversed(toolkits):
-            chosen |= {point.kernel: point for point in group.points if point.toolkit == toolkit}
-        kernels = [chosen[name] for name in dict.fromkeys(point.kernel for point in group.points) if name in chosen]
-        libraries = [library_point(name, group.problem, group.shape) for name in group.baselines]
-        found.append(Set(group.problem, group.shape, (*libraries, *kernels)))
+            chosen |= {point.kernel: point for point in group if point.toolkit == toolkit}
+        kernels = [chosen[name] for name in dict.fromkeys(point.kernel for point in group) if name in chosen]
+        found.append(Set(group[0].problem, group[0].shape, (*libraries_of(group), *kernels)))
     return found
 
 
 def pairs(members: Sequence[Set], counts: Mapping[str, int]) -> list[Pair]:
-    """Every pair of passes, in the order in which they are measured.
+    """Every pair of passes, in the order in which they are measured; `counts` are by regime.
 
     Each regime visits all sets before any set is visited again, so that a time limit leaves the fewest gaps, and what
     is repeated is spread over time.
-
-    Args:
-        counts: pairs of passes, by regime.
     """
     return [
         Pair(number, regime, each)
@@ -207,26 +182,11 @@ class Visit:
     block: Block
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Visit:
+    def of(cls, document: Sequence[Any]) -> Visit:
         """From a journal entry."""
-        block = Block(
-            ready=document["ready"],
-            waited_s=document["waited_s"],
-            chunks=[Chunk(*cells) for cells in document["chunks"]],
-            readings=[Reading(*cells) for cells in document["readings"]],
-        )
-        return cls(document["subject"], block)
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The journal entry."""
-        return {
-            "subject": self.subject,
-            "ready": self.block.ready,
-            "waited_s": self.block.waited_s,
-            "chunks": [list(astuple(chunk)) for chunk in self.block.chunks],
-            "readings": [list(astuple(reading)) for reading in self.block.readings],
-        }
+        subject, (ready, waited_s, chunks, readings) = document
+        block = Block(ready, waited_s, [Chunk(*cells) for cells in chunks], [Reading(*cells) for cells in readings])
+        return cls(subject, block)
 
 
 class Passes:
@@ -241,11 +201,7 @@ class Passes:
         say: Say,
         rounds: Rounds | None = None,
     ) -> None:
-        """
-        Args:
-            sweep: prepared with the family's points; its journal also holds the passes.
-            rounds: what binds and judges their subjects; by default as a sweep does.
-        """
+        """Passes are kept in the journal of `sweep`; `rounds` bind and judge, by default as a sweep does."""
         self.settings, self.members = settings, tuple(members)
         self._sweep, self._device, self._say = sweep, device, say
         self._rounds = rounds or Rounds(sweep, say)
@@ -258,39 +214,39 @@ class Passes:
 
     def visits(self, pair: Pair) -> list[Visit] | None:
         """The blocks of `pair` in the journal, in the order in which they were measured; None if it has none."""
-        document = self._sweep.records.journal.get(pair.name, self._identity(pair))
+        document = self._sweep.journal.get(pair.name, self._identity(pair))
         return None if document is None else [Visit.of(each) for each in document["visits"]]
 
     def _identity(self, pair: Pair) -> dict[str, Any]:
-        records = self._sweep.records
+        sweep = self._sweep
         subjects = [
-            [point.kernel, point.toolkit, records.build_key(point), records.run_key(point)]
+            [point.kernel, point.toolkit, sweep.build_key(point), sweep.run_key(point)]
             for point in pair.members.subjects
         ]
-        return {**records.machine, "subjects": subjects, "sampling": self.settings.sampling}
+        sampling = {"seconds": self.settings.seconds, "protocol": PROTOCOL}
+        return {**sweep.machine, "subjects": subjects, "sampling": sampling}
 
     def run(self, deadline: float | None) -> bool:
         """Measure what the journal lacks; False if `deadline` passed before all of it was measured."""
         wanted = self.wanted
         todo = [pair for pair in wanted if self.visits(pair) is None]
-        total = sum(pair.blocks for pair in wanted)
+        total = sum(len(pair.order) for pair in wanted)
         last: str | None = None
-        with Progress("regimes", total, total - sum(pair.blocks for pair in todo)) as progress:
+        with Progress("regimes", total, total - sum(len(pair.order) for pair in todo)) as progress:
             for pair in todo:
                 if passed(deadline):
                     return False
                 # After rests and after other work the GPU is not hot.
                 visits = self._measure(pair, progress, heated=last == pair.regime == SUSTAINED)
-                found = {"visits": [visit.document for visit in visits]}
-                self._sweep.records.journal.put(pair.name, self._identity(pair), found)
+                self._sweep.journal.put(pair.name, self._identity(pair), {"visits": list(map(astuple, visits))})
                 last = pair.regime
         return True
 
     def _measure(self, pair: Pair, progress: Progress, heated: bool) -> list[Visit]:
         members = pair.members
-        workspace = self._rounds.workspace(members.problem, members.shape, members.subjects)
+        workspace = self._rounds.workspace(members.subjects)
         if workspace is None:
-            for _ in range(pair.blocks):
+            for _ in pair.order:
                 progress.step()
             return []
         self._timer = self._timer or timing.Timer(self._sweep.session)
@@ -301,7 +257,7 @@ class Passes:
         if pair.regime == SUSTAINED and not heated and right:
             hot = heat(self._device, self._load(members.subjects[right[0]], workspace, checks[right[0]].estimate_us))
             self._say(f"{members}: the GPU {'is hot' if hot else 'still warms up'}")
-        for place in [*members.order(False), *members.order(True)]:
+        for place in pair.order:
             if place in right:
                 began, point = time.monotonic(), members.subjects[place]
                 measure = partial(self._block, pair.regime, point, workspace, checks[place].estimate_us)
@@ -317,17 +273,13 @@ class Passes:
         return visits
 
     def _block(self, regime: str, point: Point, workspace: Workspace, estimate_us: float) -> Block:
-        """A block of a subject in a regime."""
         load = self._load(point, workspace, estimate_us)
         return (
             sustained(self._device, load, self.settings.seconds) if regime == SUSTAINED else burst(self._device, load)
         )
 
     def _load(self, point: Point, workspace: Workspace, estimate_us: float) -> Load:
-        """A subject on the operands; short launches as a graph, like those of a sweep.
-
-        What it holds, a kernel's workspace among it, is free again with it.
-        """
+        """A subject on the operands, which holds a kernel's workspace; short launches as a graph, as in a sweep."""
         assert self._timer is not None
         call = self._rounds.bind(point, workspace)
         kernel = self._sweep.kernels.get(point.kernel)
@@ -344,7 +296,7 @@ class Passes:
 
 
 def _told(pair: Pair, visit: Visit, spent: float) -> str:
-    """A visit on one line; `spent` are the seconds that it took."""
+    """A visit on one line, with the seconds that it took."""
     point, block = pair.members.subjects[visit.subject], visit.block
     state = {True: "steady", False: "not steady"} if pair.regime == SUSTAINED else {True: "rested", False: "warm"}
     return (

@@ -8,30 +8,27 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import operations, timing
-from gemmrepro.core.architectures import fp64_per_clock
 from gemmrepro.core.files import read_json
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import NEEDS, UserError, too_large
 from gemmrepro.gpu.cublas import WORKSPACE_BYTES
 from gemmrepro.gpu.device import Gpu
 from gemmrepro.operations import Problem, Shape, shape_of
-from gemmrepro.registry import Kernel
+from gemmrepro.registry import Kernel, chips
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Increment it when the meaning of a sample changes: older journal entries then no longer count."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The configuration's sweep section as it concerns one family.
+    """The configuration's sweep section as it concerns one family; `document` is the whole section.
 
     Attributes:
-        document: the whole section as configured.
-        toolkits: those whose binaries of the family are timed.
         interval: a round of a point ends when its 95% intervals are narrower than this, relative to their values.
         seconds_per_round: the most time that a round of a point takes.
         samples_per_round: the fewest and the most.
-        sizes, counters: sizes at which the family is timed, and at which hardware counters are read.
+        counters: sizes at which hardware counters are read.
     """
 
     document: Mapping[str, Any]
@@ -46,7 +43,6 @@ class Settings:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], family: str) -> Settings:
-        """Those of `family` in a section that was checked against its schema."""
         least, most = document["samples_per_round"]
         return cls(
             document=document,
@@ -61,7 +57,6 @@ class Settings:
         )
 
     def is_timed_at(self, kernel: Kernel, size: int) -> bool:
-        """Whether `kernel` is timed at `size`, one of the family's."""
         return is_timed_at(self.document, kernel.family, kernel.id, size)
 
     @property
@@ -98,7 +93,7 @@ class Point:
 
     @property
     def subject(self) -> tuple[str, str, Problem, Shape]:
-        """What is checked once for all cache states and rounds."""
+        """The part that is checked once for all cache states and rounds."""
         return self.kernel, self.toolkit, self.problem, self.shape
 
     def __str__(self) -> str:
@@ -147,15 +142,12 @@ def plan_points(
     is_timed_at: Callable[[Kernel, int], bool] = lambda *_: True,
     beyond: Callable[[Kernel, Shape], str] = lambda *_: "",
 ) -> tuple[list[Point], list[Skipped]]:
-    """Every point of a sweep, and what is left out and why.
+    """Every point of a sweep, in the order of input sizes, and what is left out and why.
 
     Args:
         refuse: why a kernel's binary of a toolkit must not be timed, or None.
         is_timed_at: whether the configuration wants a kernel at a size.
         beyond: why a shape is beyond the GPU for a kernel, or "". Where all lack memory a smaller is timed.
-
-    Returns:
-        (points in the order of their input sizes, what is left out).
     """
     points: list[Point] = []
     skipped: list[Skipped] = []
@@ -223,9 +215,7 @@ def needed_bytes(problem: Problem, shape: Shape, l2_bytes: int) -> int:
 
 
 def own_bytes(kernel: Kernel, shape: Shape) -> int:
-    """Device memory that a kernel takes on top of its problem's, in bytes: its workspace, and the arrays from which its
-    `error`, or that of its sums in fp16, is computed while it is judged.
-    """
+    """Device memory in bytes that a kernel takes on top of its problem's: its workspace, and to judge its error."""
     judged = kernel.promises.error_copies * operations.nbytes(kernel.problem, shape) if kernel.promises.error else 0
     if kernel.problem.operation.matrix_product and kernel.compute.dtype_acc == "fp16":
         block = min(shape.m, operations.REFERENCE_ROWS)
@@ -234,11 +224,7 @@ def own_bytes(kernel: Kernel, shape: Shape) -> int:
 
 
 def one_of(sweep: Mapping[str, Any], kind: str, family: str) -> tuple[str, ...]:
-    """The family's one toolkit or state of the cache, if the section `sweep` gives it one of the listed; else all.
-
-    Args:
-        kind: ``toolkit`` or ``cache``.
-    """
+    """The family's one ``toolkit`` or ``cache``, if the section `sweep` gives it one of the listed; else all."""
     every = tuple(sweep[f"{kind}s"])
     one = (sweep.get(f"{kind}_of") or {}).get(family)
     return (one,) if one in every else every
@@ -252,7 +238,7 @@ def sizes(sweep: Mapping[str, Any], family: str) -> tuple[int, ...]:
 
 
 def is_timed_at(sweep: Mapping[str, Any], family: str, kernel_id: str, size: int) -> bool:
-    """Whether the kernel is timed at a size of its family: `kernels_at` may leave some sizes to few kernels."""
+    """Whether a kernel is timed at a size of its family: `kernels_at` may leave some sizes to few kernels."""
     few = (sweep.get("kernels_at") or {}).get(family)
     return not few or size not in few["sizes"] or kernel_id in few["kernels"]
 
@@ -300,4 +286,4 @@ class Room:
             return 0.0
         gpu = self.gpu
         clock = 1e6 * (gpu.clock_max_mhz or USUAL_MHZ)
-        return shape.m * shape.n * shape.k / (gpu.sm_count * fp64_per_clock(gpu.compute_capability) * clock)
+        return shape.m * shape.n * shape.k / (gpu.sm_count * chips.fp64_per_clock(gpu.compute_capability) * clock)

@@ -43,18 +43,6 @@ class Check:
     confirmed: bool = False
     confirmed_us: float = 0.0
 
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Check:
-        """From a journal entry, where the algorithm is called "way"."""
-        return cls(**{{"way": "algorithm"}.get(name, name): cell for name, cell in document.items()})
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """The journal entry."""
-        cells = asdict(self)
-        algorithm = cells.pop("algorithm")
-        return cells if algorithm is None else {**cells, "way": algorithm}
-
 
 @dataclass(frozen=True)
 class Round:
@@ -67,61 +55,76 @@ class Round:
 
     @classmethod
     def of(cls, burst: timing.Burst) -> Round:
-        """From a burst; times are rounded to 0.1 ns."""
+        """Its samples, rounded to 0.1 ns."""
         times, baseline = ([round(value, 4) for value in values] for values in (burst.times, burst.baseline))
         return cls(times, baseline, burst.sensors, burst.mode)
 
 
-class Records:
-    """A sweep's journal by point. An entry counts only for the same run, GPU, driver, baseline and settings."""
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep that is ready to start or to resume, and its journal by point.
 
-    def __init__(
-        self,
-        journal: Journal,
-        machine: Mapping[str, str],
-        settings: Settings,
-        versions: Mapping[str, str],
-        build_key: Callable[[Point], str],
-        run_key: Callable[[Point], str | None],
-        free: int = 0,
-    ) -> None:
-        """
-        Args:
-            machine: the GPU and its driver.
-            versions: of the baselines' libraries, by baseline.
-            build_key: of a point's binary, or the library's version.
-            run_key: of a point's run; None for a library.
-            free: bytes of GPU memory that are free: what lacked memory is tried again where that differs.
-        """
-        self.journal, self.machine = journal, dict(machine)
-        self.build_key, self.run_key = build_key, run_key
-        self._timing, self._versions, self._free = settings.sampling, versions, free
+    An entry of the journal counts only for the same run, GPU, driver, baseline and settings.
+
+    Attributes:
+        build: the folder of build records.
+        loaded: binaries by kernel id and toolkit.
+        versions: of the baselines' libraries, by baseline.
+        free: bytes of GPU memory that were free before it: what lacked memory is tried again where that differs.
+    """
+
+    session: Session
+    family: str
+    settings: Settings
+    build: Path
+    kernels: Mapping[str, Kernel]
+    loaded: Mapping[tuple[str, str], Loaded]
+    points: tuple[Point, ...]
+    skipped: tuple[Skipped, ...]
+    versions: Mapping[str, str]
+    journal: Journal
+    free: int = 0
+
+    @property
+    def machine(self) -> dict[str, str]:
+        """The GPU and its driver, as the journal's entries name them."""
+        return self.session.gpu.machine
+
+    def build_key(self, point: Point) -> str:
+        """The build key of a point's binary; of a library its version."""
+        library = point.toolkit == LIBRARY
+        return self.versions[point.kernel] if library else self.loaded[point.subject[:2]].build_key
+
+    def run_key(self, point: Point) -> str | None:
+        """The key of a point's run; None for a library."""
+        if point.toolkit == LIBRARY:
+            return None
+        return keys.run_key(self.kernels[point.kernel], self.build_key(point), point.shape)
 
     def _identity(self, point: Point) -> dict[str, Any]:
         return {
             **self.machine,
             "build_key": self.build_key(point),
             "run_key": self.run_key(point),
-            "baseline": self._versions.get(point.baseline or "", ""),
-            "timing": self._timing,
+            "baseline": self.versions.get(point.baseline or "", ""),
+            "timing": self.settings.sampling,
         }
 
     def _check_identity(self, point: Point, lacking: bool = False) -> dict[str, Any]:
-        keys = {"build_key": self.build_key(point), "run_key": self.run_key(point)}
-        return {**self.machine, **keys, "protocol": PROTOCOL, **({"free": self._free} if lacking else {})}
+        own = {"build_key": self.build_key(point), "run_key": self.run_key(point)}
+        return {**self.machine, **own, "protocol": PROTOCOL, **({"free": self.free} if lacking else {})}
 
     def check(self, point: Point) -> Check | None:
         """The check of `point`'s subject, if there is one."""
         for lacking in (False, True):
             document = self.journal.get(point.entry("check"), self._check_identity(point, lacking))
             if document is not None:
-                return Check.of(document)
+                return Check(**document)
         return None
 
     def keep_check(self, point: Point, check: Check) -> None:
-        """Store the check of `point`'s subject."""
         identity = self._check_identity(point, check.message.startswith(NEEDS))
-        self.journal.put(point.entry("check"), identity, check.document)
+        self.journal.put(point.entry("check"), identity, asdict(check))
 
     def passed(self, point: Point) -> bool:
         """Whether `point` may be timed: its check passed, or was not made yet."""
@@ -134,35 +137,7 @@ class Records:
         return None if document is None else Round(**document)
 
     def keep_round(self, point: Point, number: int, measured: Round) -> None:
-        """Store round `number` of `point`."""
         self.journal.put(point.entry(point.cache, f"r{number}"), self._identity(point), asdict(measured))
-
-
-@dataclass(frozen=True)
-class Sweep:
-    """A sweep that is ready to start or to resume.
-
-    Attributes:
-        build: the folder of build records and binaries.
-        kernels: the kernels that are timed, by id.
-        loaded: their binaries, by kernel id and toolkit.
-        points: what is measured; `skipped` is what is not.
-        versions: of the baselines' libraries, by baseline.
-        records: the journal.
-        free: bytes of GPU memory that were free before it.
-    """
-
-    session: Session
-    family: str
-    settings: Settings
-    build: Path
-    kernels: Mapping[str, Kernel]
-    loaded: Mapping[tuple[str, str], Loaded]
-    points: tuple[Point, ...]
-    skipped: tuple[Skipped, ...]
-    versions: Mapping[str, str]
-    records: Records
-    free: int = 0
 
     @property
     def total(self) -> int:
@@ -170,12 +145,12 @@ class Sweep:
         return len(self.points) * self.settings.rounds
 
     def todo(self) -> list[tuple[int, Point]]:
-        """(round, point) of everything that the journal lacks, without subjects whose check failed."""
+        """(round, point) that the journal lacks, without subjects whose check failed."""
         return [
             (number, point)
             for number in range(self.settings.rounds)
             for point in self.points
-            if self.records.round(point, number) is None and self.records.passed(point)
+            if self.round(point, number) is None and self.passed(point)
         ]
 
 
@@ -241,7 +216,7 @@ def prepare(
         settings.sizes,
         settings.toolkits,
         settings.caches,
-        lambda kernel, toolkit: refused.get((kernel.id, toolkit)),
+        lambda kernel, toolkit: None if (at := (kernel.id, toolkit)) in loaded else refused.get(at, "not loaded"),
         settings.is_timed_at,
         room.beyond,
     )
@@ -250,15 +225,6 @@ def prepare(
     if free is None:
         for entry in skipped:
             say(f"not timed: {entry.kernel} {entry.toolkit}: {entry.reason}")
-    machine = session.gpu.machine
-
-    def build_key(point: Point) -> str:
-        return versions[point.kernel] if point.toolkit == LIBRARY else loaded[point.subject[:2]].build_key
-
-    def run_key(point: Point) -> str | None:
-        library = point.toolkit == LIBRARY
-        return None if library else keys.run_key(kernels[point.kernel], build_key(point), point.shape)
-
     session.trials.limit(2 * settings.seconds_per_round)  # a round of a point and its baseline takes this long
     return Sweep(
         session=session,
@@ -270,7 +236,7 @@ def prepare(
         points=tuple(points),
         skipped=tuple(skipped),
         versions=versions,
-        records=Records(Journal(journal, machine, say), machine, settings, versions, build_key, run_key, room.free),
+        journal=Journal(journal, session.gpu.machine, say),
         free=room.free,
     )
 

@@ -84,18 +84,15 @@ def read_document(path: Path, schema: str) -> Any:
 
 
 def check_measured(run: Mapping[str, Any], path: Path, synthetic: bool) -> None:
-    """Raises UserError if the rows that `run` describes were made for tests, unless `synthetic` says that they may.
+    """Raises UserError if the rows that `run` describes were made for tests, and say so by ``"synthetic": true``.
 
-    Such rows say so: run.json of the sweep, of each take of the regimes and of each experiment holds
-    ``"synthetic": true``. Every function that reads recordings refuses them, unless its argument `synthetic` is true,
-    which only tests pass.
+    Every function that reads recordings refuses them, unless its argument `synthetic` is true, which only tests pass.
     """
     if run.get("synthetic") and not synthetic:
         raise UserError(f"the recording {path} is synthetic: its rows were made for tests; measure on a GPU instead.")
 
 
 def digest(data: bytes) -> str:
-    """The SHA-256 of `data` in hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()
 
 
@@ -110,7 +107,6 @@ def manifest(folder: Path) -> dict[str, Any]:
 
 
 def write_manifest(folder: Path) -> None:
-    """Write the manifest of a family's recording into its folder."""
     write_json(folder / MANIFEST, manifest(folder))
 
 
@@ -184,20 +180,18 @@ class CurrentKeys:
 def kernels_behind(family: str, row: Mapping[str, str]) -> list[Kernel]:
     """The kernel of a row; of a library's, those of the family that are compared with it on these types.
 
-    Empty if the family declares no such kernel or library any more, or declares it with other types, slices, toolkits
-    or another baseline: such a row belongs to nothing that is built today.
+    Empty if today's family declares no such kernel or library with these types, slices, toolkits and baseline.
     """
     kernels = [kernel for kernel in registry.kernels(family) if kernel.compute.dtype_in == row["dtype"]]
     if row["toolkit"] == LIBRARY:
         alike = row["d"] == "" and row["baseline"] in ("", row["kernel"])
         return [kernel for kernel in kernels if alike and kernel.timing.baseline == row["kernel"]]
-    d_of = {kernel.id: "" if kernel.compute.d is None else str(kernel.compute.d) for kernel in kernels}
     return [
         kernel
         for kernel in kernels
         if kernel.id == row["kernel"]
         and row["toolkit"] in kernel.platform.toolkits
-        and row["d"] == d_of[kernel.id]
+        and row["d"] == str(kernel.compute.d or "")
         and row["baseline"] == (kernel.timing.baseline or "")
     ]
 
@@ -205,9 +199,8 @@ def kernels_behind(family: str, row: Mapping[str, str]) -> list[Kernel]:
 def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]:
     """Rows of a summary or of counters with their status set.
 
-    A row is "current" if its run key is today's: the same binary, launched identically on the same shape. Otherwise it
-    is "stale", also if that toolkit was not built, and so is a row of a summary that belongs to no kernel as it is
-    declared (`kernels_behind`). Rows of libraries have no build.
+    A row is "current" if its run key is today's: the same binary, launched identically on the same shape. Otherwise,
+    or if it belongs to no kernel as it is declared (`kernels_behind`), it is "stale". Rows of libraries have no build.
     """
     keys = CurrentKeys(build)
 
@@ -226,12 +219,10 @@ def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]
 def with_status(
     rows: Iterable[Mapping[str, str]], is_current: Callable[[Mapping[str, str]], bool]
 ) -> list[dict[str, str]]:
-    """`rows` with their status set to what `is_current` returns."""
     return [{**row, "status": "current" if is_current(row) else "stale"} for row in rows]
 
 
 def stale(rows: Iterable[Mapping[str, str]]) -> int:
-    """How many of `rows` are marked stale."""
     return sum(row["status"] == "stale" for row in rows)
 
 
@@ -245,11 +236,7 @@ def check_cells(table: Table, rows: Sequence[Mapping[str, str]], path: Path) -> 
 
 
 def check_rows(rows: Sequence[Mapping[str, str]], path: Path) -> None:
-    """Check a summary by itself: its cells, and that no point occurs twice.
-
-    Raises:
-        UserError: names the line and what is wrong with it.
-    """
+    """Raises UserError, naming the line, for an invalid cell of a summary, or a point that occurs twice."""
     check_cells(ROW, rows, path)
     seen: set[tuple[str, ...]] = set()
     for number, row in enumerate(rows, 2):

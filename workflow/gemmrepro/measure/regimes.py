@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 SUSTAINED, BURST = REGIMES = ("sustained", "burst")
-"""The regimes that are measured here."""
 
 IN_TURN = "in_turn"
 """The regime of a sweep: a kernel alternates with its baseline launch by launch."""
@@ -33,7 +32,7 @@ FOLDER = "regimes"
 """The folder of takes within a family's recording: regimes/1, regimes/2, … `bring` says whose rows are judged."""
 
 KELVIN = 1.0
-"""The change of temperature that counts as none, in °C: NVML's readings are whole degrees."""
+"""The change of temperature in °C that counts as none: NVML's readings are whole degrees."""
 
 HOT_SPAN, HOT_MOST = 3.0, 12.0
 """Seconds over which the temperature of a hot GPU rises by no more than KELVIN, and after which heating ends anyway. A
@@ -58,7 +57,7 @@ REST_SPAN = 1.0
 """Seconds over which the temperature of a rested GPU falls by no more than KELVIN."""
 
 IDLE = 0x1
-"""The bit of NVML's mask of throttle reasons that says that the GPU is idle, which is no limit."""
+"""The bit of NVML's mask of throttle reasons for an idle GPU, which is no limit."""
 
 REST_STEP = 0.1
 """Seconds between two looks at a resting GPU."""
@@ -85,13 +84,9 @@ def takes(recordings: Path, family: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class Reading:
-    """What NVML says at one moment; None where the GPU has no such sensor.
+    """What NVML says at one moment on the clock of the device; None where the GPU has no such sensor.
 
-    Attributes:
-        at_s: the moment, in seconds on the clock of the device.
-        clock_mhz, power_w, temp_c: SM clock, momentary power, temperature.
-        throttle: NVML's mask of throttle reasons.
-        energy_j: the total energy counter.
+    `power_w` is momentary, `throttle` NVML's mask of reasons, `energy_j` the total counter.
     """
 
     at_s: float
@@ -104,13 +99,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Launches that were timed together.
-
-    Attributes:
-        at_s: when the host saw their end, in seconds on the clock of the device.
-        launches: their number.
-        time_us: the time of one.
-    """
+    """Launches that were timed together: when the host saw their end, their number, and the time of one."""
 
     at_s: float
     launches: int
@@ -167,13 +156,7 @@ def _drift(values: Sequence[float], middle: bool = True) -> float:
 
 @dataclass(frozen=True)
 class Load:
-    """A kernel or a library, bound to operands.
-
-    Attributes:
-        call: queues its launches; one call may be a graph of several.
-        launches: launches in a call.
-        launch_us: about the time of one launch.
-    """
+    """A kernel or a library, bound to operands: a call queues `launches`, each of about `launch_us`."""
 
     call: Callable[[], None]
     launches: int
@@ -192,9 +175,7 @@ class Device(Protocol):
 
     def sleep(self, seconds: float) -> None: ...
 
-    def read(self) -> Reading:
-        """The sensors now."""
-        ...
+    def read(self) -> Reading: ...
 
     def queue(self, load: Load, calls: int) -> Any:
         """Queue `calls` of `load`, timed together; returns at once, with a handle."""
@@ -203,19 +184,13 @@ class Device(Protocol):
     def finished(self, handle: Any) -> bool: ...
 
     def chunk(self, handle: Any) -> Chunk:
-        """What was timed; waits for its end."""
+        """The times of what was queued; waits for its end."""
         ...
 
 
 @dataclass(frozen=True)
 class Block:
-    """What was measured of one subject without interruption.
-
-    Attributes:
-        ready: whether the GPU was steady, or rested, when it began.
-        waited_s: seconds until then.
-        chunks, readings: times and sensors during the block.
-    """
+    """Times and sensors of one subject without interruption; `ready`: the GPU was steady, or rested, before."""
 
     ready: bool
     waited_s: float
@@ -263,11 +238,8 @@ def sustained(device: Device, load: Load, seconds: float) -> Block:
 
 
 def burst(device: Device, load: Load) -> Block:
-    """Let the GPU rest, and time BURST_SAMPLES calls of `load` from there.
-
-    The first call was made before, so that its code is loaded.
-    """
-    device.chunk(device.queue(load, 1))
+    """Let the GPU rest, and time BURST_SAMPLES calls of `load` from there."""
+    device.chunk(device.queue(load, 1))  # loads the code
     start, seen = device.now(), [device.read()]
     while not (rested := is_rested(seen)) and device.now() - start < REST_MOST:
         device.sleep(REST_STEP)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from gemmrepro import operands, registry, timing
+from gemmrepro import operands, timing
 from gemmrepro.build.record import read_build
 from gemmrepro.core.files import csv_text, parquet, write_atomic, write_json
 from gemmrepro.core.machine import git_commit, libraries
@@ -67,31 +67,39 @@ class Measured:
 def gather(sweep: Sweep) -> list[Measured]:
     """Every point that has rounds in the journal, and whose subject was judged wrong neither before nor after them."""
     gathered = []
-    for point in filter(sweep.records.passed, sweep.points):
-        numbered = ((number, sweep.records.round(point, number)) for number in range(sweep.settings.rounds))
+    for point in filter(sweep.passed, sweep.points):
+        numbered = ((number, sweep.round(point, number)) for number in range(sweep.settings.rounds))
         rounds = {number: measured for number, measured in numbered if measured is not None}
         if rounds:
             gathered.append(Measured(point, rounds))
     return gathered
 
 
-def subject_cells(sweep: Sweep, point: Point, median_us: float) -> dict[str, Any]:
-    """The cells of `ROW` that follow from a point's subject, and its rates; whatever the cache state or the regime."""
+def point_cells(sweep: Sweep, point: Point) -> dict[str, Any]:
+    """The cells of `ROW` and `SAMPLE` that name what ran on which problem."""
     kernel = sweep.kernels.get(point.kernel)
-    check = sweep.records.check(point) or Check(passed=True)
     return {
         "kernel": point.kernel,
-        "family": sweep.family,
-        "rung": kernel.rung if kernel else baselines.baseline(point.kernel).rung,
+        "toolkit": point.toolkit,
         "dtype": point.problem.dtype_in,
         **asdict(point.shape),
         "d": kernel.compute.d if kernel else None,
-        "toolkit": point.toolkit,
+        "build_key": sweep.build_key(point),
+    }
+
+
+def subject_cells(sweep: Sweep, point: Point, median_us: float) -> dict[str, Any]:
+    """The cells of `ROW` that follow from a point's subject, and its rates; whatever the cache state or the regime."""
+    kernel = sweep.kernels.get(point.kernel)
+    check = sweep.check(point) or Check(passed=True)
+    return {
+        **point_cells(sweep, point),
+        "family": sweep.family,
+        "rung": kernel.rung if kernel else baselines.baseline(point.kernel).rung,
         "arch": sweep.loaded[kernel.id, point.toolkit].arch if kernel else sweep.session.gpu.arch,
         "err_scaled_max": check.err_scaled_max,
         "err_fro": check.err_fro,
-        "build_key": sweep.records.build_key(point),
-        "run_key": sweep.records.run_key(point),
+        "run_key": sweep.run_key(point),
         "status": "current",
         **derived.rate_cells(median_us, *operands.work(kernel or compared_with(sweep, point), point.shape)),
     }
@@ -121,16 +129,7 @@ def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
     """Every sample, with the columns of `SAMPLE`."""
     frames = []
     for result in results:
-        point, kernel = result.point, sweep.kernels.get(result.point.kernel)
-        cells = {
-            "kernel": point.kernel,
-            "toolkit": point.toolkit,
-            "dtype": point.problem.dtype_in,
-            **asdict(point.shape),
-            "d": kernel.compute.d if kernel else None,
-            "cache": point.cache,
-            "build_key": sweep.records.build_key(point),
-        }
+        cells = {**point_cells(sweep, result.point), "cache": result.point.cache}
         for number, measured in result.rounds.items():
             times = {"time_us": measured.times, "baseline_us": measured.baseline or math.nan}
             frames.append(pd.DataFrame({**cells, "round": number, "index": range(len(measured.times)), **times}))
@@ -141,7 +140,7 @@ def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
 
 def wrong(sweep: Sweep) -> list[Skipped]:
     """The subjects without rows because they were judged wrong, before or after they were timed."""
-    checks = {point.subject: sweep.records.check(point) for point in sweep.points}
+    checks = {point.subject: sweep.check(point) for point in sweep.points}
     return [
         Skipped(kernel, toolkit, f"{'' if check.message.startswith(NEEDS) else 'wrong at '}{shape}: {check.message}")
         for (kernel, toolkit, _, shape), check in checks.items()
@@ -168,103 +167,76 @@ def circumstances(
         "git_commit": git_commit(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "config": config,
-        "baseline_algorithms": baseline_algorithms(sweep),
+        "baseline_algorithms": {
+            baselines.place(name, problem, shape): baselines.algorithm_name(sweep.session, name, problem, shape, chosen)
+            for (name, problem, shape), chosen in _chosen(sweep).items()
+            if chosen is not None
+        },
         "skipped": [asdict(entry) for entry in skipped],
     }
 
 
 def _chosen(sweep: Sweep) -> dict[tuple[str, Problem, Shape], int | None]:
     """The libraries' calls, each with the number of the algorithm that its trial chose; None if it has no choice."""
-    found: dict[tuple[str, Problem, Shape], int | None] = {}
-    for point in sweep.points:
-        if point.toolkit == LIBRARY:
-            check = sweep.records.check(point)
-            found[point.kernel, point.problem, point.shape] = check.algorithm if check else None
-    return found
-
-
-def baseline_algorithms(sweep: Sweep) -> dict[str, str]:
-    """What the trials chose: the algorithm behind each library call that has a choice."""
-    return {
-        baselines.place(name, problem, shape): baselines.algorithm_name(sweep.session, name, problem, shape, chosen)
-        for (name, problem, shape), chosen in _chosen(sweep).items()
-        if chosen is not None
+    checks = {
+        (point.kernel, point.problem, point.shape): sweep.check(point)
+        for point in sweep.points
+        if point.toolkit == LIBRARY
     }
-
-
-def manifest(sweep: Sweep, results: Sequence[Measured], profile: bool) -> dict[str, Any]:
-    """run.json of a sweep."""
-    modes: dict[str, list[str]] = {}
-    for result in results:
-        modes.setdefault(next(iter(result.rounds.values())).mode, []).append(str(result.point))
-    config = {**sweep.settings.document, "caches": list(sweep.settings.caches)}
-    return {
-        **circumstances(sweep, sweep.loaded, config, (*sweep.skipped, *wrong(sweep))),
-        "baseline_kernels": baseline_kernels(sweep) if profile else {},
-        "timing_modes": modes,
-    }
+    return {call: check.algorithm if check else None for call, check in checks.items()}
 
 
 def baseline_kernels(sweep: Sweep) -> dict[str, str]:
     """Names of the GPU kernels behind the baselines, from the journal or by asking the profiler once."""
     wanted = [(*call, chosen) for call, chosen in _chosen(sweep).items()]
     named = [[name, str(problem), shape.n, chosen] for name, problem, shape, chosen in wanted]
-    records = sweep.records
-    identity = {**records.machine, "versions": dict(sweep.versions), "wanted": named}
-    names = records.journal.get("baseline-kernels", identity)
+    identity = {**sweep.machine, "versions": dict(sweep.versions), "wanted": named}
+    names = sweep.journal.get("baseline-kernels", identity)
     if names is None:
         names = dict(baselines.gpu_kernel_names(wanted))
-        records.journal.put("baseline-kernels", identity, names)
+        sweep.journal.put("baseline-kernels", identity, names)
     return names
 
 
-def write(sweep: Sweep, out: Path, profile: bool = True) -> None:
-    """Write summary.csv, samples.parquet and run.json into `out`.
-
-    Args:
-        profile: whether to look up the names of the baselines' GPU kernels, which takes some seconds once.
-    """
+def write(sweep: Sweep, out: Path) -> None:
+    """Write summary.csv, samples.parquet and run.json into `out`."""
     results = gather(sweep)
     rows = [summary_row(sweep, result) for result in results]
     write_atomic(out / SUMMARY, csv_text(rows, SUMMARY_COLUMNS))
     write_atomic(out / SAMPLES, parquet(samples_frame(sweep, results)))
-    write_json(out / RUN, manifest(sweep, results, profile))
-
-
-def counter_targets(sweep: Sweep) -> list[Target]:
-    """The runs whose hardware counters are read: every binary at the configured sizes that it accepts."""
-    targets = dict.fromkeys(
-        (kernel, toolkit, shape_of(sweep.kernels[kernel].compute.op, size))
-        for kernel, toolkit in sweep.loaded
-        for size in sweep.settings.counters
-    )
-    return [target for target in targets if sweep.kernels[target[0]].takes(target[2])]
+    modes: dict[str, list[str]] = {}
+    for result in results:
+        modes.setdefault(next(iter(result.rounds.values())).mode, []).append(str(result.point))
+    config = {**sweep.settings.document, "caches": list(sweep.settings.caches)}
+    run = circumstances(sweep, sweep.loaded, config, (*sweep.skipped, *wrong(sweep)))
+    write_json(out / RUN, {**run, "baseline_kernels": baseline_kernels(sweep), "timing_modes": modes})
 
 
 def write_counters(sweep: Sweep, out: Path, say: Callable[[str], None]) -> None:
-    """Read the hardware counters, unless the journal has them, and write counters.csv into `out`."""
-    targets, records = counter_targets(sweep), sweep.records
-    keys = [
-        run_key(sweep.kernels[kernel], sweep.loaded[kernel, toolkit].build_key, shape)
-        for kernel, toolkit, shape in targets
+    """Write counters.csv: hardware counters of every binary at the configured sizes that it accepts, read once."""
+    runs = [
+        (sweep.loaded[binary], shape)
+        for binary in sweep.loaded
+        for shape in dict.fromkeys(shape_of(sweep.kernels[binary[0]].compute.op, n) for n in sweep.settings.counters)
+        if sweep.kernels[binary[0]].takes(shape)
     ]
-    identity = {**records.machine, "keys": keys, "targets": [[*target[:2], str(target[2])] for target in targets]}
-    document = records.journal.get("counters", identity)
-    if document is not None:
-        rows = document["rows"]
-    else:
-        rows, reason = collect(sweep.session, targets, sweep.build)
+    named = [
+        [loaded.kernel.id, loaded.toolkit, str(shape), run_key(loaded.kernel, loaded.build_key, shape)]
+        for loaded, shape in runs
+    ]
+    identity = {**sweep.machine, "runs": named}
+    document = sweep.journal.get("counters", identity)
+    if document is None:
+        rows, reason = collect(sweep.session, runs)
+        document = {"rows": rows}
         if reason:
             say(f"no hardware counters: {reason}")
         else:
-            records.journal.put("counters", identity, {"rows": rows})
-    write_atomic(out / COUNTERS, csv_text(rows, COUNTER_COLUMNS))
+            sweep.journal.put("counters", identity, document)
+    write_atomic(out / COUNTERS, csv_text(document["rows"], COUNTER_COLUMNS))
 
 
 # The regimes
-
-LEFT_OUT = "the time limit ended before all its passes"
-
 
 Tables = tuple[list[dict[str, Any]], pd.DataFrame, pd.DataFrame, list[Skipped]]
 """Rows of the regimes, the samples and the readings behind them, and what has none."""
@@ -278,16 +250,16 @@ def regime_tables(sweep: Sweep, passes: Passes) -> Tables:
         visits = passes.visits(pair)
         if visits is None:
             place = f"{pair.members} {pair.regime}, pair {pair.number + 1}"
-            skipped.append(Skipped(sweep.family, "", f"{LEFT_OUT}: {place}"))
+            skipped.append(Skipped(sweep.family, "", f"the time limit ended before all its passes: {place}"))
         for visit in visits or ():
             point = pair.members.subjects[visit.subject]
-            if not sweep.records.passed(point):
+            if not sweep.passed(point):
                 continue  # what was judged wrong, before or after it was timed, has no rows
             cells = {**_cells(pair.regime, point), "block": blocks[pair.members, pair.regime]}
             blocks[pair.members, pair.regime] += 1
-            rows_of_block = _taken(cells, visit.block, sweep.records.build_key(point))
-            samples += rows_of_block[0]
-            readings += rows_of_block[1]
+            of_block = _taken(cells, visit.block, sweep.build_key(point))
+            samples += of_block[0]
+            readings += of_block[1]
     frames = pd.DataFrame(samples, columns=REGIME_SAMPLE_COLUMNS), pd.DataFrame(readings, columns=READING_COLUMNS)
     frames[1]["throttle"] = frames[1]["throttle"].astype("Int64")
     measured = by_point(*frames)
@@ -378,24 +350,20 @@ TIME = "gpu__time_duration.sum"
 LAUNCH = "launch__"
 """Metrics of a launch that are computed, not counted, begin with this."""
 
-Target = tuple[str, str, Shape]
-"""Kernel id, toolkit, shape."""
 
-
-def collect(session: Session, targets: Sequence[Target], build: Path) -> tuple[list[dict[str, Any]], str]:
-    """Read METRICS of one run of each target.
+def collect(session: Session, runs: Sequence[tuple[Loaded, Shape]]) -> tuple[list[dict[str, Any]], str]:
+    """Read METRICS of runs of loaded kernels.
 
     Returns:
-        (rows of counters.csv, why some or all targets have none or '').
+        (rows of counters.csv, why some or all runs have none or '').
     """
     rows: list[dict[str, Any]] = []
-    if not targets:
+    if not runs:
         return rows, ""
     timer = Timer(session)
     try:
         with RangeProfiler(cupti.load(), [metric for metric in METRICS if not metric.startswith(LAUNCH)]) as profiler:
-            for kernel, toolkit, shape in targets:
-                loaded = Loaded.built(session, registry.kernel(kernel), build, toolkit)
+            for loaded, shape in runs:
                 rows += _rows(loaded, shape, {**_counted(profiler, timer, loaded, shape), **launched(loaded, shape)})
     except CuptiError as error:
         return rows, str(error)
@@ -420,7 +388,7 @@ def _counted(profiler: RangeProfiler, timer: Timer, loaded: Loaded, shape: Shape
 
 
 def combined(launches: Sequence[Mapping[str, Reading]]) -> dict[str, Reading]:
-    """The readings of a run's launches as one (see the module); a launch without a metric does not count for it."""
+    """The readings of a run's launches as one: sums, or means by time; a launch without a metric does not count."""
     found = {}
     for metric in dict.fromkeys(metric for launch in launches for metric in launch):
         read = [launch for launch in launches if metric in launch]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -32,71 +32,55 @@ def passed(deadline: float | None) -> bool:
     return deadline is not None and time.monotonic() > deadline
 
 
-@dataclass(frozen=True)
-class Group:
-    """The points of one round that share a problem and a shape, hence operands and a reference."""
-
-    number: int
-    problem: Problem
-    shape: Shape
-    points: tuple[Point, ...]
-
-    @property
-    def baselines(self) -> list[str]:
-        """The baselines of its points, without repetition."""
-        return [name for name in dict.fromkeys(point.baseline for point in self.points) if name]
+def groups(points: Iterable[Point]) -> list[list[Point]]:
+    """Points that share a problem and a shape, hence operands and a reference, in the order of their first ones."""
+    members: dict[tuple[Problem, Shape], list[Point]] = {}
+    for point in points:
+        members.setdefault((point.problem, point.shape), []).append(point)
+    return list(members.values())
 
 
-def groups(todo: Iterable[tuple[int, Point]]) -> list[Group]:
-    """`todo` by round, and in a round by problem and shape, in the order of their first points."""
-    members: dict[tuple[int, Problem, Shape], list[Point]] = {}
-    for number, point in todo:
-        members.setdefault((number, point.problem, point.shape), []).append(point)
-    grouped = [Group(number, problem, shape, tuple(points)) for (number, problem, shape), points in members.items()]
-    return sorted(grouped, key=lambda group: group.number)
+def libraries_of(group: Sequence[Point]) -> list[Point]:
+    """The libraries that the points of a group are compared with."""
+    names = dict.fromkeys(point.baseline for point in group if point.baseline)
+    return [library_point(name, group[0].problem, group[0].shape) for name in names]
 
 
 class Rounds:
-    """Measures what a sweep's records lack."""
+    """Measures what a sweep's journal lacks."""
 
     def __init__(self, sweep: Sweep, say: Say) -> None:
         self._sweep, self._say = sweep, say
 
     def run(self, only: int, deadline: float | None) -> bool:
-        """Measure what the journal lacks of round `only`.
-
-        Returns:
-            whether the round is complete; False if `deadline` passed before.
-        """
+        """Measure what the journal lacks of round `only`; False if `deadline` passed before it was complete."""
         todo = self._sweep.todo()
         finished = self._sweep.total - len(todo)
-        todo = [(number, point) for number, point in todo if number == only]
-        if not todo:
+        points = [point for number, point in todo if number == only]
+        if not points:
             return True
         if self._sweep.session.other_processes():
             self._say("another process has this GPU open; if it computes, that will show in these times")
         timer = timing.Timer(self._sweep.session)
         with Progress("sweep", self._sweep.total, finished) as progress:
-            for group in groups(todo):
-                if passed(deadline) or not self._run_group(group, timer, deadline, progress):
+            for group in groups(points):
+                if passed(deadline) or not self._run_group(only, group, timer, deadline, progress):
                     return False
         return True
 
-    def _run_group(self, group: Group, timer: timing.Timer, deadline: float | None, progress: Progress) -> bool:
+    def _run_group(
+        self, number: int, points: list[Point], timer: timing.Timer, deadline: float | None, progress: Progress
+    ) -> bool:
         """Measure the points of a group in random order; False if the deadline passed before the last one."""
-        workspace = self.workspace(group.problem, group.shape, group.points)
+        workspace = self.workspace(points)
         if workspace is None:
-            for _ in group.points:
+            for _ in points:
                 progress.step()
             return True
-        checks = {point.subject: self.ensure_checked(point, workspace, timer) for point in group.points}
-        libraries = {
-            name: self.ensure_checked(library_point(name, group.problem, group.shape), workspace, timer)
-            for name in group.baselines
-        }
+        checks = {point.subject: self.ensure_checked(point, workspace, timer) for point in points}
+        libraries = {point.kernel: self.ensure_checked(point, workspace, timer) for point in libraries_of(points)}
         workspace.forget_reference()
-        points = list(group.points)
-        random.Random(self._sweep.session.gpu.pci_bus + str(time.time_ns())).shuffle(points)
+        random.shuffle(points)
         shortest: dict[Point, float] = {}
         for point in points:
             if passed(deadline):
@@ -110,20 +94,20 @@ class Rounds:
             if measured is None:
                 progress.step()
                 continue
-            self._sweep.records.keep_round(point, group.number, measured)
+            self._sweep.keep_round(point, number, measured)
             shortest[point] = float(np.median(measured.times))
             told = f"{_summary(measured)}, {time.monotonic() - start:.2f} s, {measured.mode}"
-            progress.step(f"round {group.number + 1} {point!s:44} {told}")
+            progress.step(f"round {number + 1} {point!s:44} {told}")
         self.confirm(shortest, workspace, timer)
         return True
 
-    def workspace(self, problem: Problem, shape: Shape, points: Sequence[Point]) -> Workspace | None:
-        """Operands for `points`; None if there is no memory for them, which is then the points' result."""
-        seed = fresh_seeds(1)[0]
-        return self.if_it_fits(points, lambda: Workspace(self._sweep.session, problem, shape, seed))
+    def workspace(self, points: Sequence[Point]) -> Workspace | None:
+        """Operands for a group's points; None if there is no memory for them, which is then the points' result."""
+        of, seed = (self._sweep.session, points[0].problem, points[0].shape), fresh_seeds(1)[0]
+        return self.if_it_fits(points, lambda: Workspace(*of, seed))
 
     def if_it_fits(self, points: Iterable[Point], action: Callable[[], Made]) -> Made | None:
-        """What `action` gives; None where it ends for lack of memory: the reason why `points` are not measured."""
+        """What `action` gives; None where it ends for lack of memory, which then is why `points` are not measured."""
         try:
             return action()
         except Exception as error:
@@ -132,7 +116,7 @@ class Rounds:
                 raise
         reason = f"{reason}, {self._sweep.session.free_bytes() / GIB:.1f} GiB are free"  # without what failed
         for point in points:
-            self._sweep.records.keep_check(point, Check(False, reason))
+            self._sweep.keep_check(point, Check(False, reason))
             self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape}: {reason}")
         return None
 
@@ -141,29 +125,29 @@ class Rounds:
 
         Those that were judged so before are left out, unless they have become quicker.
         """
-        records = self._sweep.records
+        sweep = self._sweep
         shortest: dict[tuple[Any, ...], tuple[Point, float]] = {}
         for point, median in sorted(medians.items(), key=lambda timed: -timed[1]):
-            check = records.check(point)
+            check = sweep.check(point)
             known = check is None or (check.confirmed and median >= QUICKER * check.confirmed_us)
             if point.toolkit != LIBRARY and not known:
                 shortest[point.subject] = point, median
         if not shortest or not workspace.has_inputs:
             return
-        seconds = [self._second(point, workspace, median) for point, median in shortest.values()]
+        seconds = [self.second(point, workspace, median) for point, median in shortest.values()]
         messages = self.if_it_fits(
             [point for point, _ in shortest.values()], lambda: SecondLook(workspace, timer).judge(seconds)
         )
         for (point, median), message in zip(shortest.values(), messages or (), strict=messages is not None):
-            check = records.check(point)
+            check = sweep.check(point)
             if check is not None:
                 judged = replace(check, passed=not message, message=message, confirmed=True, confirmed_us=median)
-                records.keep_check(point, judged)
+                sweep.keep_check(point, judged)
             if message:
                 self._say(f"not reported: {point.kernel} {point.toolkit} at {point.shape}: {message}")
 
-    def _second(self, point: Point, workspace: Workspace, median: float) -> Second:
-        """What is judged again of `point`, whose samples have a median of `median` µs."""
+    def second(self, point: Point, workspace: Workspace, median: float) -> Second:
+        """The subject of `point`, to be judged again; the median of its samples is in µs."""
         kernel = self._sweep.kernels[point.kernel]
         graphs = timing.wants_graphs(median, None) and kernel.capturable
         return Second(partial(self.bind, point, workspace), kernel, median, graphs)
@@ -173,10 +157,10 @@ class Rounds:
 
         A library keeps the algorithm that was chosen at its first check.
         """
-        sweep, records = self._sweep, self._sweep.records
-        check, trials = records.check(point), sweep.session.trials
+        sweep = self._sweep
+        check, trials = sweep.check(point), sweep.session.trials
         if check is None and (reason := self._too_long(point)):
-            records.keep_check(point, Check(False, reason))
+            sweep.keep_check(point, Check(False, reason))
             self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape}: {reason}")
             return Check(False, reason)
         if check is None:
@@ -184,10 +168,10 @@ class Rounds:
                 [point], lambda: workspace.check(self.bind(point, workspace), timer, self._judged_as(point))
             )
             if check is None:
-                return records.check(point) or Check(False)
+                return sweep.check(point) or Check(False)
             if point.toolkit == LIBRARY:
                 check = replace(check, algorithm=trials.algorithm(point.problem, point.shape, point.kernel))
-            records.keep_check(point, check)
+            sweep.keep_check(point, check)
             if not check.passed:
                 self._say(f"not timed: {point.kernel} {point.toolkit} at {point.shape} is wrong: {check.message}")
         elif check.algorithm is not None:
@@ -204,7 +188,7 @@ class Rounds:
             (work[other.shape], check.estimate_us)
             for other in sweep.points
             if other.subject[:3] == point.subject[:3] and 0 < work[other.shape] < work[point.shape]
-            if (check := sweep.records.check(other)) and check.estimate_us
+            if (check := sweep.check(other)) and check.estimate_us
         ]
         if not smaller:
             return ""
@@ -232,7 +216,7 @@ class Rounds:
     def _measure(
         self, point: Point, workspace: Workspace, timer: timing.Timer, estimates: tuple[float, float | None]
     ) -> Round:
-        """One round of `point`; `estimates` are the times of a launch of it and of its baseline, in µs."""
+        """One round of `point`; `estimates` are µs of a launch of it and of its baseline."""
         kernel = self._sweep.kernels.get(point.kernel)
         graphs = timing.wants_graphs(*estimates) and (kernel is None or kernel.capturable)
         copies = workspace.copies(self._sweep.session.gpu.l2_bytes) if graphs and point.cache == "cold" else 1
@@ -251,7 +235,6 @@ def library_point(name: str, problem: Problem, shape: Shape) -> Point:
 
 
 def _summary(measured: Round) -> str:
-    """A round on one line: its median, half the width of its interval, its ratio, its number of samples."""
     middle = stats.median_interval(measured.times)
     ratio = f" ratio {np.median(np.divide(measured.baseline, measured.times)):.4g}" if measured.baseline else ""
     return f"{middle.value:11.2f} µs ±{50 * middle.relative_width:.2f}%{ratio}  {len(measured.times)} samples"

@@ -38,11 +38,7 @@ from gemmrepro.measure.regimes import READINGS, REGIMES, RUN, SAMPLES, SUMMARY, 
 
 @dataclass(frozen=True)
 class Measurements:
-    """One family's measurements.
-
-    `summary` has the columns of `ROW`, `counters` those of `COUNTER_ROW`; both may have no rows. `run` is run.json or
-    empty.
-    """
+    """One family's measurements, with the columns of `ROW` and of `COUNTER_ROW`; `run` is run.json or {}."""
 
     family: str
     summary: pd.DataFrame
@@ -57,7 +53,6 @@ class Measurements:
 
     @property
     def gpu(self) -> str | None:
-        """The name of the GPU, or None where nothing was measured."""
         return (self.run.get("gpu") or {}).get("name")
 
     @property
@@ -140,11 +135,7 @@ def read_table(path: Path, table: Table) -> pd.DataFrame:
 
 
 def load(measure_dir: Path | str, family: str) -> Measurements:
-    """Read ``<measure_dir>/<family>``.
-
-    Raises:
-        UserError: a file is there but is not what it should be.
-    """
+    """Read ``<measure_dir>/<family>``. Raises UserError if a file is there but is not what it should be."""
     folder = Path(measure_dir) / family
     samples = folder / SAMPLES
     return Measurements(
@@ -157,10 +148,7 @@ def load(measure_dir: Path | str, family: str) -> Measurements:
 
 
 def _read_run(folder: Path) -> dict[str, Any]:
-    """run.json of a family, or {}."""
-    if not (folder / RUN).is_file():
-        return {}
-    return read_json(folder / RUN, "the run manifest", RESTORED)
+    return read_json(folder / RUN, "the run manifest", RESTORED) if (folder / RUN).is_file() else {}
 
 
 def capability_of(measured: Iterable[Measurements]) -> tuple[int, int] | None:
@@ -185,8 +173,7 @@ def select(rows: pd.DataFrame, **cells: Any) -> pd.DataFrame:
 
 def cubes(rows: pd.DataFrame) -> pd.DataFrame:
     """The rows with m = n = k."""
-    same = (rows["m"] == rows["n"]) & (rows["n"] == rows["k"])
-    return rows[same.fillna(False).astype(bool)]
+    return rows[((rows["m"] == rows["n"]) & (rows["n"] == rows["k"])).fillna(False).astype(bool)]
 
 
 def row_key(row: Mapping[str, Any]) -> str:
@@ -222,7 +209,6 @@ class Regimes:
     run: dict[str, Any] = field(default_factory=dict)
 
     def of(self, regime: str) -> pd.DataFrame:
-        """The rows of one regime."""
         return self.summary[self.summary["regime"] == regime].reset_index(drop=True)
 
     def by_regime(self) -> dict[str, pd.DataFrame]:
@@ -231,11 +217,7 @@ class Regimes:
 
 
 def load_regimes(folder: Path | str | None, family: str) -> Regimes:
-    """Read ``<folder>/<family>``; a family that is not there, or no folder, has no rows.
-
-    Raises:
-        UserError: a file is there but is not what it should be.
-    """
+    """Read ``<folder>/<family>``; a family that is not there, or no folder, has no rows. Raises as `load`."""
     place = Path(folder or "/nonexistent") / family
     return Regimes(family, read_table(place / SUMMARY, REGIME_ROW), _read_run(place))
 
@@ -262,12 +244,7 @@ RegimePoint = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Subject:
-    """What was measured of one subject in one regime, in the order of its blocks.
-
-    Attributes:
-        build_keys: of its samples.
-        numbers: the places of its blocks among all of its set.
-    """
+    """One subject's blocks in one regime, their places among all of its set, and the build keys of its samples."""
 
     build_keys: frozenset[str]
     numbers: list[int]
@@ -280,10 +257,11 @@ def by_point(samples: pd.DataFrame, readings: pd.DataFrame) -> dict[RegimePoint,
     Raises:
         ValueError: readings are of no block, or samples of a block contradict each other; says which.
     """
-    sensed = {_text(name): _readings(part) for name, part in readings.groupby([*REGIME_POINT, "block"], sort=False)}
+    by_block = readings.groupby([*REGIME_POINT, "block"], sort=False)
+    sensed = {tuple(map(str, name)): _readings(part) for name, part in by_block}
     subjects: dict[RegimePoint, Subject] = {}
     for name, part in samples.groupby(list(REGIME_POINT), sort=False):
-        point, numbers, blocks = _text(name), [], []
+        point, numbers, blocks = tuple(map(str, name)), [], []
         for place, block in part.groupby("block"):
             if block["ready"].nunique() != 1 or list(block["index"]) != list(range(len(block))):
                 raise ValueError(f"the samples of block {place} of {' '.join(point)} contradict each other")
@@ -294,10 +272,6 @@ def by_point(samples: pd.DataFrame, readings: pd.DataFrame) -> dict[RegimePoint,
     if sensed:
         raise ValueError(f"the readings of {' '.join(next(iter(sensed)))} are of no sample")
     return subjects
-
-
-def _text(cells: Any) -> tuple[str, ...]:
-    return tuple(str(cell) for cell in cells)
 
 
 def _readings(part: pd.DataFrame) -> list[Reading]:

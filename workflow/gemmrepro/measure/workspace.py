@@ -1,10 +1,10 @@
 """Device operands of one problem, and the judgements of a result before and after it is timed.
 
 The second judgement is on inputs that a kernel has not seen. Every timed launch finds the same inputs and, in C, the
-right result. A kernel could tell such launches from the one that was judged: it might return if C is no poison, give
-back what it stored earlier, or compute honestly a fixed number of times. So the inputs are replaced in place, C is left
-with other numbers, and the launch must be right and take about as long as the samples say. That is done once, in the
-first round, and again in a later one that is much quicker.
+right result. A kernel could tell: it might return if C is no poison, give back what it stored earlier, or compute
+honestly a fixed number of times. So the inputs are replaced in place, C is left with other numbers, and the launch must
+be right and take about as long as the samples say, once in the first round, and again in a later one that is much
+quicker.
 
 What was timed as graphs is also launched as one: twice, back to back, on two copies of the operands, of which the
 second must be right. Samples of such launches may be so short that skipping work stays within what time allows.
@@ -60,24 +60,16 @@ class Workspace:
     def copies(self, l2_bytes: int) -> int:
         """Make as many copies of the operands as rotation through an L2 of `l2_bytes` needs; returns their number."""
         wanted = timing.rotation_sets(operations.nbytes(self.problem, self.shape), l2_bytes)
-        while len(self._copies) < wanted:
-            self._add_copy()
+        self.copy(wanted)
         return wanted
 
-    def copy(self) -> None:
-        """Make a second copy of the operands, unless there is one."""
-        if len(self._copies) == 1:
-            self._add_copy()
-
-    def _add_copy(self) -> None:
-        self._copies.append(([array.copy() for array in self._inputs], self._output.copy()))
+    def copy(self, wanted: int) -> None:
+        """Make copies of the operands until there are as many as `wanted`."""
+        while len(self._copies) < wanted:
+            self._copies.append(([array.copy() for array in self._inputs], self._output.copy()))
 
     def check(self, call: Callable[[], None], timer: timing.Timer, kernel: Kernel | None = None) -> Check:
-        """Run once into poisoned memory, judge the result, and time the launch.
-
-        Args:
-            kernel: the kernel that `call` launches; None for a library.
-        """
+        """Run once into poisoned memory, judge the result, and time the launch; `kernel` is None for a library."""
         dtypes.bits(self._output)[...] = POISON_BITS[self._output.dtype.itemsize]
         first = timer.once(call)
         verdict = self.judged(kernel)
@@ -131,12 +123,11 @@ Launch = Callable[[], None]
 
 @dataclass(frozen=True)
 class Second:
-    """A kernel to judge again.
+    """A kernel to judge again, within its bound.
 
     Attributes:
         bind: gives a launch on a copy of the operands, 0 or 1; a kernel's workspace is held from then on, one kernel's
             at a time.
-        kernel: whose bound holds.
         shortest_us: the shortest median of its samples.
         graphs: whether a sample was a graph of launches.
     """
@@ -185,7 +176,7 @@ class SecondLook:
 
     def _replayed(self, second: Second) -> str:
         """What is wrong with the second of two launches in a graph, whose C lies elsewhere and holds other numbers."""
-        self._workspace.copy()
+        self._workspace.copy(2)
         launches = [second.bind(index) for index in (0, 1)]
         self._workspace.scramble()
         self._timer.replay(launches)

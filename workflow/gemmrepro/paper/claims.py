@@ -24,7 +24,7 @@ from gemmrepro.judge.rules import (
     UNDECIDED,
     WRONG,
 )
-from gemmrepro.paper.text import View, anchor, experiment_anchor, number
+from gemmrepro.paper.text import View, anchor, number
 from gemmrepro.registry import articles
 from gemmrepro.registry.articles import AUTHORS, OURS, SAME_IDEA, article, article_names, whose
 
@@ -47,7 +47,7 @@ class MeasuredView:
     """A value that a claim was judged on.
 
     `rows` are what it was read from: names in verdicts.json and their ids in the report, None where it shows no such
-    row. `link` is the first of these ids.
+    row. `link` is the first of these ids, or the claim's own.
     """
 
     value: float
@@ -156,31 +156,19 @@ def claim_view(entry: Mapping[str, Any], place: Place | None = None) -> ClaimVie
     own = {
         "kernels": tuple(entry.get("kernels") or ()),
         "published": [view for row in entry["published"] if (view := published_view(row))],
-        "judged": [_measured_view(entry, value, index, place) for index, value in enumerate(judged)],
+        "judged": [_measured_view(entry, value, place) for value in judged],
         "transfer": entry["transfer"]["kind"],
         "transfer_reason": entry["transfer"]["why"],
         "regime": entry["regime"]["judged"],
-        "beside": [(regime, _measured_view(entry, value, 0, place)) for regime, value in beside],
+        "beside": [(regime, _measured_view(entry, value, place)) for regime, value in beside],
     }
     return ClaimView(**{**entry, **own})
 
 
-def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], index: int, place: Place | None) -> MeasuredView:
+def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], place: Place | None) -> MeasuredView:
     rows = tuple((key, place(entry["family"], key) if place else None) for key in value["from"])
-    link = next((row for _, row in rows if row), None) or _link(entry, value, index)
+    link = next((row for _, row in rows if row), f"claim-{anchor(entry['id'])}")
     return MeasuredView(value["value"], value["unit"], value["ci_low"], value["ci_high"], rows, link)
-
-
-def _link(entry: Mapping[str, Any], value: Mapping[str, Any], place: int) -> str:
-    """The anchor of what the `place`-th judged value was read from: an experiment, samples, or a kernel's section."""
-    if value.get("experiment"):
-        return experiment_anchor(entry["family"], value["experiment"])
-    if not entry["kernels"]:
-        return f"claim-{anchor(entry['id'])}"
-    # With several published figures, each may belong to a kernel of its own.
-    kernel = anchor(entry["kernels"][min(place, len(entry["kernels"]) - 1) if len(entry["published"]) > 1 else 0])
-    in_the_binary = value["unit"] == "instructions" or value.get("static")
-    return kernel if in_the_binary else f"samples-{kernel}"
 
 
 def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]) -> list[View]:

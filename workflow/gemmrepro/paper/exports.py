@@ -7,15 +7,15 @@ field, EVIDENCE what a reader is shown at a click on a number. The authors, the 
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any
+
+import pandas as pd
 
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.names import SNAKEMAKE
@@ -59,11 +59,8 @@ def add_exports(files: Files, verdicts: VerdictsView, published: Mapping[str, fl
 
 def claims_csv(verdicts: VerdictsView, published: Mapping[str, float | None]) -> str:
     """Every claim as a row; `published` holds the value in print by claim id."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, CLAIM_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(_claim(claim, published.get(claim.id)) for claim in verdicts.claims)
-    return text.getvalue()
+    rows = [_claim(claim, published.get(claim.id)) for claim in verdicts.claims]
+    return pd.DataFrame(rows, columns=CLAIM_COLUMNS, dtype=object).to_csv(index=False, lineterminator="\n")
 
 
 def _claim(claim: ClaimView, published: float | None) -> dict[str, object]:

@@ -16,7 +16,6 @@ from markupsafe import Markup
 from gemmrepro import registry
 from gemmrepro.core import names
 from gemmrepro.core.names import LIBRARY, SIZE, SNAKEMAKE
-from gemmrepro.core.text import listed
 from gemmrepro.experiments import path_of
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.claim import ARTICLE
@@ -64,9 +63,8 @@ def table_view(
     """A family's main table: its levels at the article's size if it was measured, else at the largest that was.
 
     Each level has its figures in print, a cell for each toolkit and cache state, and its error if it emulates FP64.
-    Baselines have their throughput as it was timed beside the levels, from the lowest to the highest: a clock that
-    moves during the sweep moves both, so one value beside all levels would mislead. `ran` is the GPU kernel that a
-    baseline launched, according to the profiler.
+    Baselines have their lowest and highest throughput beside the levels, since a clock that moves moves both; `ran` is
+    the GPU kernel that a baseline launched, according to the profiler.
     """
     compared = ladders.compared(family.name)
     cubic = cubes(measured.summary)
@@ -128,15 +126,11 @@ def _range(cells: Iterable[View | None]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-NAMED = 4
-"""How many kernels are named that were left out for one reason."""
-
-
 def experiment_view(family: str, results: Results, inputs: Inputs) -> View:
     """An experiment of a family, its rows by the toolkit that represents it.
 
-    A row is `known` if the report has a page for its kernel; `skipped` has kernels, toolkit and reason; `link` leads to
-    all rows as CSV, `source_link` to the program that runs it.
+    A row is `known` if the report has a page for its kernel; `link` leads to all rows as CSV, `source_link` to the
+    program that runs it.
     """
     experiment = results.experiment
     shown = results.rows[(results.rows["toolkit"] == results.toolkit) | (results.rows["toolkit"] == LIBRARY)]
@@ -156,34 +150,19 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> View:
             )
             for place, row in shown.iterrows()
         ],
-        skipped=_skipped(results.run.get("skipped") or []),
         link=inputs.files.add(results.path, f"data/experiments/{family}/{experiment.name}.csv"),
         command=experiment_command(family, results),
         source_link=inputs.files.add(path_of(family), f"data/sources/{family}/{path_of(family).name}"),
     )
 
 
-def _skipped(entries: Iterable[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
-    """Kernels, toolkit and reason of what did not run, from run.json; those of one reason together, NAMED by name."""
-    kernels: dict[tuple[str, str], dict[str, None]] = {}
-    for entry in entries:
-        kernels.setdefault((entry["toolkit"], entry["reason"]), {})[entry["kernel"]] = None
-    found = []
-    for (toolkit, reason), of in kernels.items():
-        named = [*of] if len(of) <= NAMED else [*[*of][:NAMED], f"{len(of) - NAMED} more"]
-        found.append((listed(named), toolkit, reason))
-    return found
-
-
 def family_view(name: str, inputs: Inputs) -> View:
     """A family's page.
 
     `timed` is false of a family whose kernels only experiments run; `unmeasured` says that its kernels are timed, and
-    neither rows nor results of experiments are there. `claims` counts those about it, `statements` those of them that
-    an article states, less those that others cover, `counts` these by verdict. `own_rows` are the rows of its kernels,
-    with their levels' names; `links` the files of its sweep by name, `alone_links` those of its regimes; `runnable` its
-    kernels counted by what the GPU lacks for them; `run` the sweep's run.json; `rounds` how many times it returned to
-    each point.
+    neither rows nor results of experiments are there. `statements` counts what an article states about it, less what
+    others cover, `counts` these by verdict. `own_rows` are the rows of its kernels, with their levels' names; `links`
+    the files of its sweep by name, `alone_links` those of its regimes.
     """
     family = registry.family(name)
     measured = inputs.measured[name]
@@ -194,6 +173,7 @@ def family_view(name: str, inputs: Inputs) -> View:
     timed = any(kernel.timing.timed for kernel in kernels)
     has_regimes = name in inputs.regimes and not inputs.regimes[name].summary.empty
     experiments = inputs.experiments.get(name, {}).values()
+    unmeasured = timed and measured.summary.empty and not any(len(results.rows) for results in experiments)
     views = [kernel_view(kernel, inputs, samples) for kernel in kernels]
     by_place = {row.anchor: (kernel.name, row) for kernel in views for row in kernel.rows}
     ordered = measured.summary.sort_values(["m", "n", "k", "dtype", "cache", "toolkit"], kind="stable")
@@ -211,11 +191,11 @@ def family_view(name: str, inputs: Inputs) -> View:
         claims=len(claims),
         statements=verdicts.total() - verdicts[COVERED],
         counts={verdict: verdicts[verdict] for verdict in VERDICTS if verdict != COVERED},
-        figures=inputs.figures.get(name, ()),
+        figures=[figure for figure in inputs.figures[name] if not unmeasured and (figure.table or not figure.svg)],
         experiments=[experiment_view(name, results, inputs) for results in experiments],
         findings=text and replace(text, text=named(text.text, kernels)),
         table=table,
-        story=story(views, table),
+        story=[kernel for kernel in views if kernel.declared.story.idea and not kernel.source.first],
         rows=len(measured.summary),
         own_rows=[by_place[place] for place in map(row_anchor, ordered.to_dict("records")) if place in by_place],
         stale=int((measured.summary["status"] == "stale").sum()),
@@ -225,46 +205,11 @@ def family_view(name: str, inputs: Inputs) -> View:
         alone_links=_links(inputs, inputs.regimes_dir or Path(), REGIME_FILES if has_regimes else (), name, "regimes/"),
         runnable=runnable([name], inputs.measured.values()),
         run=measured.run,
-        unmeasured=timed and measured.summary.empty and not any(len(results.rows) for results in experiments),
+        unmeasured=unmeasured,
         date=str(measured.run.get("date") or "")[:10],
         rounds=(measured.run.get("config") or {}).get("rounds"),
         command=f"{SNAKEMAKE} --config measure=live --force results/measure/{name}/summary.csv",
     )
-
-
-OPENINGS, LONG = 600, 26
-"""Words of predictions that a family's page shows; of each rung whole sentences, at least one."""
-
-
-def story(kernels: Sequence[View], table: View) -> list[View]:
-    """The first kernel of each source that has an idea, with the `opening` of its prediction and its `level` measured.
-
-    What it says as the one before it does is empty. `level` is its current row at the table's size, or None.
-    """
-    cells = {level.anchor: [cell for cell in level.cells if cell] for level in table.levels}
-    told = [kernel for kernel in kernels if kernel.declared.story.idea and not kernel.source.first]
-    earlier = ("", "")
-    for kernel in told:
-        said = kernel.declared.story.idea, opening(kernel.expected or "", OPENINGS // len(told))
-        kernel.idea, kernel.opening = (
-            "" if text == before else text for text, before in zip(said, earlier, strict=True)
-        )
-        earlier, kernel.level = said, next(iter(cells.get(kernel.anchor, ())), None)
-    return told
-
-
-def opening(text: str, most: int) -> str:
-    """The first sentences of a text, as many as `most` words hold, and at least the first LONG words of one."""
-    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z0-9])", text)
-    words = sentences[0].split()
-    if len(words) > LONG:
-        return f"{' '.join(words[:LONG])}…"
-    kept = sentences[:1]
-    for sentence in sentences[1:]:
-        if len(" ".join([*kept, sentence]).split()) > most:
-            break
-        kept.append(sentence)
-    return " ".join(kept)
 
 
 def named(text: Markup, kernels: Iterable[registry.Kernel]) -> Markup:

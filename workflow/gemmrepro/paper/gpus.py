@@ -37,31 +37,26 @@ def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, 
     """The GPU and its software, as the first measured family recorded them; empty if nothing was measured.
 
     Toolkits are those of every family. `interval` is the relative half-width of a median's 95% interval at which a
-    point has enough samples. The sweep's settings are those of its recording, or else as `configured`.
+    point has enough samples, as recorded or else as `configured`.
     """
-    run = next((family.run for family in measured.values() if family.run and len(family.summary)), None)
-    shown = [family.run for family in measured.values()] if run is not None else []
-    run = run or {}
+    run: Mapping[str, Any] = next((of.run for of in measured.values() if of.run and len(of.summary)), {})
+    toolkits = {pair for of in measured.values() if run for pair in (of.run.get("toolkits") or {}).items()}
     return View(
         gpu=run.get("gpu") or {},
         libraries=sorted((run.get("libraries") or {}).items()),
-        toolkits=sorted({pair for each in shown for pair in (each.get("toolkits") or {}).items()}),
+        toolkits=sorted(toolkits),
         date=run.get("date"),
         interval=(run.get("config") or configured).get("interval"),
     )
 
 
 def runnable(families: Iterable[str], measured: Iterable[Measurements]) -> View:
-    """What the GPU behind `measured` can run of the registered kernels of `families`.
-
-    `kernels` counts them, `run` those that run; `reasons` counts the others by what they need, and `lines` says it:
-    "63 need Hopper (sm_90a)".
-    """
+    """Counts of the `kernels` of `families`, of those that `run`, and in `lines` of the others: "63 need Hopper"."""
     kernels, capability = [kernel for name in families for kernel in registry.kernels(name)], capability_of(measured)
     counts = dict(tally(kernels, capability)) if capability else {"": len(kernels)}
     run = counts.pop("", 0)
     lines = [f"{count} need{'s' if count == 1 else ''} {needs}" for needs, count in counts.items()]
-    return View(kernels=len(kernels), run=run, reasons=counts, lines=lines)
+    return View(kernels=len(kernels), run=run, lines=lines)
 
 
 def highest(measured: Mapping[str, Measurements]) -> dict[str, float]:
@@ -121,23 +116,13 @@ BOARDS = ("fp32", "bf16", "fp16", "fp8_e4m3", "fp64")
 
 
 def side_by_side(own: Gpu, others: Sequence[Gpu], regimes: Mapping[str, Regimes]) -> View:
-    """The report's own GPU beside the others, and the cards of its takes.
-
-    `cards` of a family have the sentences that say how far they are apart, as `spread`, and `rows` of the regimes, as
-    run.json has them: a `point` with its `times_us` and `ratios` on each card, at least two of them, None where a card
-    has none, and how far the times are `apart`. Cards are numbered, since their hashes tell a reader nothing.
-    """
+    """The report's own GPU beside the others, and `cards`: sentences on how far its takes and cards are apart."""
     gpus = [own, *others]
-    cards = {
-        family: View(spread=cards_sentence(takes), rows=[row | {"apart": _apart(row["times_us"])} for row in rows])
-        for family, takes in regimes.items()
-        if (rows := (takes.run.get("by_card") or {}).get("rows"))
-    }
     return View(
         names=[gpu.name for gpu in gpus],
         claims=_claims(gpus) if others else [],
         kernels=[*_kernels(gpus)] if others else [],
-        cards=cards,
+        cards=[sentence for takes in regimes.values() if (sentence := cards_sentence(takes))],
     )
 
 
@@ -155,10 +140,9 @@ def read_others(folders: Sequence[Path], families: Sequence[str]) -> list[Gpu]:
 
 
 def _claims(gpus: Sequence[Gpu]) -> list[View]:
-    """The claims that depend on the GPU, each with its entry on each GPU, None where it was not judged.
+    """The claims that depend on the GPU, each with its entry `on` each GPU, None where it was not judged.
 
-    Not those that count machine code or compare an article with itself. `differs` says whether the GPUs that measured
-    it disagree on the verdict.
+    `differs` says whether the GPUs that measured it disagree on the verdict.
     """
     by_gpu = [{claim.id: claim for claim in gpu.verdicts.claims} for gpu in gpus]
     lines = []
@@ -171,9 +155,9 @@ def _claims(gpus: Sequence[Gpu]) -> list[View]:
 
 
 def _kernels(gpus: Sequence[Gpu]) -> Iterator[View]:
-    """The kernels of the first GPU's families that any GPU ran, but for the ceilings themselves.
+    """The kernels of the first GPU's families, but for the ceilings, each with its `level` `on` each GPU that ran it.
 
-    Each with its `level` on each GPU, warm or cold as most GPUs have it, at the largest size `n` that they share.
+    Warm or cold as most GPUs have it, at the largest size `n` that they share.
     """
     ceilings = [_ceilings(gpu) for gpu in gpus]
     for family in (name for name in gpus[0].measured if name != CEILING_FAMILY):
@@ -194,13 +178,13 @@ def _kernels(gpus: Sequence[Gpu]) -> Iterator[View]:
 def _rows(measured: Measurements | None, cache: str) -> dict[str, dict[int, Mapping[str, Any]]]:
     """The current rows with `cache` by kernel and size, of the first toolkit that has one."""
     by_kernel: dict[str, dict[int, Mapping[str, Any]]] = {}
-    if measured is None or measured.summary.empty:
-        return by_kernel
-    rows = cubes(measured.summary)
-    rows = rows[is_current(rows) & (rows["cache"] == cache) & rows["ratio"].notna()]
-    rank = {toolkit: place for place, toolkit in enumerate(TOOLKITS)}
-    for row in sorted(rows.to_dict("records"), key=lambda row: rank.get(row["toolkit"], len(rank))):
-        by_kernel.setdefault(row["kernel"], {}).setdefault(int(row["n"]), row)
+    if measured is not None and len(measured.summary):
+        rows = cubes(measured.summary)
+        rows = rows[is_current(rows) & (rows["cache"] == cache) & rows["ratio"].notna()]
+        rank = {toolkit: place for place, toolkit in enumerate(TOOLKITS)}
+        rows = rows.sort_values("toolkit", key=lambda names: names.map(rank), kind="stable")
+        for row in rows.drop_duplicates(["kernel", "n"]).to_dict("records"):
+            by_kernel.setdefault(row["kernel"], {})[int(row["n"])] = row
     return by_kernel
 
 
@@ -218,11 +202,6 @@ def level(row: Mapping[str, Any], ceilings: Mapping[str, float], dtype: str) -> 
     rate, ceiling = (row["gbps"], "bytes") if pd.isna(row["tflops"]) else (row["tflops"], dtype)
     known = ceiling in ceilings and pd.notna(rate)
     return View(ratio=float(row["ratio"]), share=float(rate) / ceilings[ceiling] if known else None)
-
-
-def _apart(times: Sequence[float | None]) -> float:
-    timed = [time for time in times if time is not None]
-    return max(timed) / min(timed) - 1
 
 
 def cards_sentence(found: Regimes) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import math
 import re
-import xml.etree.ElementTree as ElementTree
 import zlib
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -26,10 +25,10 @@ from gemmrepro.errors import UserError
 from gemmrepro.experiments import figure_names, paper_figures, results
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.evidence import load_gates
+from gemmrepro.measure.recording import SANITIZERS, check_manifest, read_sanitizers
 from gemmrepro.measure.rows import Measurements, Regimes, load, load_regimes
 from gemmrepro.paper.bundle import Files
 from gemmrepro.paper.claims import read_verdicts
-from gemmrepro.paper.gates import load_sanitizers
 from gemmrepro.paper.gpus import highest, read_others
 from gemmrepro.paper.text import View, anchor, counter_anchor, experiment_row_anchor, row_anchor
 
@@ -42,7 +41,7 @@ _DARK_ALONE = re.compile(r"@media\(prefers-color-scheme:dark\)\{.*?\}\}\n", re.D
 """The colours that a figure has in dark mode where it is opened by itself."""
 
 _DRAWN = frozenset("svg title desc style defs g path clipPath rect pattern use text tspan".split())
-"""The elements that `figures.slim` writes. None runs anything or loads anything but what it refers to."""
+"""The elements of a figure. None runs anything or loads anything but what it refers to."""
 
 _RULE = re.compile(r"^(svg|\.\w+)(?=\{)", re.MULTILINE)
 
@@ -50,11 +49,9 @@ _RULE = re.compile(r"^(svg|\.\w+)(?=\{)", re.MULTILINE)
 def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
     """A figure, whose SVG and CSV go to `files`; one that was not drawn has no `svg`.
 
-    `title` is the finding, where one follows from the data; `svg` is for wide screens, and for all where there is no
-    `narrow`, which is for containers of fewer than 480 pixels. `link` and `csv` are the places of the files with its
-    SVG and its numbers, `table` the numbers drawn, by `columns`, and `number` its place among the figures of the
-    report, 0 before they are counted. Of the rows that it draws `keys` holds the keys, `rows` the ids on the pages;
-    `links` has for each line of `table` the ids of the rows that hold its numbers, by column.
+    `title` is the finding, where one follows from the data; `narrow` the SVG for containers of fewer than 480 pixels.
+    `link` and `csv` are the places of the files, `table` the numbers drawn, by `columns`. Of the rows that it draws
+    `keys` holds the keys, `rows` the ids on the pages; `links` for each line of `table` the ids of the rows by column.
     """
     folder = figures / family
     svg, sidecar = folder / f"{name}.svg", folder / f"{name}.json"
@@ -78,7 +75,6 @@ def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
         narrow=inline_svg(narrow.read_text(), f"{within}-narrow") if is_drawn and narrow.is_file() else None,
         link=files.add(svg, f"data/figures/{family}/{name}.svg"),
         csv=files.text(_csv(columns, table), f"data/figures/{family}/{name}.csv") if columns else None,
-        number=0,
         keys=about["rows"],
         rows=(),
         links=(),
@@ -112,7 +108,9 @@ def inline_svg(svg: str, name: str) -> Markup:
     element = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
     if not element:
         raise UserError(f"figure {name} is not an SVG; draw the figures again.")
-    _check(element[0], name)
+    # Scripts and handlers are refused, too, by `bundle.secured`.
+    if foreign := set(re.findall(r"<(?!/)([^\s/>]*)", element[0])) - _DRAWN:
+        raise UserError(f"figure {name} has <{min(foreign)}>, which no figure of this project has; draw it again.")
     text = _DARK_ALONE.sub("", element[0])
     text = re.sub(r"var\((--[\w-]+),#[0-9a-f]{6}\)", r"var(\1)", text)
     prefix = "s" + base64.urlsafe_b64encode(zlib.crc32(name.encode()).to_bytes(4)).decode()[:4]
@@ -124,23 +122,6 @@ def inline_svg(svg: str, name: str) -> Markup:
     text = text.replace("<title>", f'<title id="{name}-title">', 1).replace("<desc>", f'<desc id="{name}-desc">', 1)
     labelled = f'<svg id="{name}" role="img" aria-labelledby="{name}-title {name}-desc"'
     return Markup(text.replace("<svg", labelled, 1))
-
-
-def _check(svg: str, name: str) -> None:
-    """Raises UserError unless the text, in XML as in HTML, is a drawing alone."""
-    why = "has a comment, a CDATA section or an instruction" if re.search("<[!?]", svg) else ""
-    try:
-        for element in ElementTree.fromstring(svg).iter() if not why else ():
-            tag = element.tag.removeprefix("{http://www.w3.org/2000/svg}")
-            if tag not in _DRAWN:
-                why = f"has an element {tag!r}"
-            for attribute, value in element.attrib.items():
-                if attribute.lower().startswith("on") or (attribute.endswith("href") and not value.startswith("#")):
-                    why = f"has an attribute {attribute}={value!r}"
-    except ElementTree.ParseError as error:
-        why = f"is no XML ({error})"
-    if why:
-        raise UserError(f"figure {name} {why}, which no figure of this project has; draw the figures again.")
 
 
 @dataclass(frozen=True)
@@ -229,23 +210,13 @@ def _is_measured(cell: object) -> bool:
 
 
 class Inputs:
-    """The inputs of the report, by the arguments of its command.
+    """The inputs of the report, by the arguments of its command; most are mappings by family, `builds` by kernel.
+
+    `findings` are the paper's own figures by name, `picture` the file of the one that is a picture as well, which may
+    be missing; `files` is what the pages link to.
 
     Raises:
         UserError: a required one is missing, or one is corrupt.
-
-    Attributes:
-        measured, figures, experiments, regimes: by family; `experiments` then by name.
-        gates: gate verdicts by kernel id.
-        builds: build records by kernel id and toolkit.
-        findings: the paper's own figures by name.
-        picture: the file of the one that is a picture as well, which may be missing.
-        sanitized: what compute-sanitizer said, by kernel id.
-        locks: the lock files of the images, empty without containers.
-        own, own_figure: what was found of kernels of one's own, and their figure.
-        others: other GPUs whose recordings were judged by themselves.
-        rows: those that the pages show.
-        files: what the pages link to.
     """
 
     def __init__(self, arguments: Namespace) -> None:
@@ -290,3 +261,17 @@ class Inputs:
         self.own = [read_json(path, "the result", "run the target 'own' again") for path in arguments.own]
         self.own_figure = _read_figure(arguments.figures, "own", "ratio", self.files) if self.own else None
         self.ceilings = highest(self.measured)
+
+
+def load_sanitizers(recorded: Path | None, families: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """The outcomes in a GPU's recordings, by kernel; none without recordings, or for families that have none.
+
+    Raises:
+        UserError: a file of them is corrupt.
+    """
+    outcomes: dict[str, Mapping[str, Any]] = {}
+    for family in families if recorded else ():
+        folder = Path(recorded or "") / family
+        check_manifest(folder, SANITIZERS)
+        outcomes |= read_sanitizers(folder / SANITIZERS)
+    return outcomes

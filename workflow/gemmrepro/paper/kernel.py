@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
-from itertools import takewhile, zip_longest
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import unified_diff
+from itertools import takewhile
+from typing import Any
 
 import pandas as pd
 
 from gemmrepro import operations, registry
-from gemmrepro.build.record import Build, Codes, MachineCode
+from gemmrepro.build.record import Build, Codes
 from gemmrepro.core.names import METRICS, SIZE
 from gemmrepro.core.text import in_words
+from gemmrepro.gates.operations import allowed
 from gemmrepro.measure.rows import Measurements, cubes, is_current, select
-from gemmrepro.paper.gates import gate_view, sanitizer_views
 from gemmrepro.paper.inputs import Inputs
 from gemmrepro.paper.text import (
     BY,
@@ -35,44 +37,30 @@ from gemmrepro.paper.text import (
 from gemmrepro.registry import ladders
 from gemmrepro.registry.ladders import heading, level_name, original
 
-_KINDS_OF_INSTRUCTION = (
-    ("FFMA", r"FFMA"),
-    ("global loads", r"LDG(?!STS)"),
-    ("of them 128 bits", r"LDG(?!STS)\b.*\.128"),
-    ("global stores", r"STG"),
-    ("of them 128 bits", r"STG\b.*\.128"),
-    ("shared loads", r"LDS(?!M)"),
-    ("of them 128 bits", r"LDS(?!M)\b.*\.128"),
-    ("shared stores", r"STS"),
-    ("barriers", r"BAR"),
-    ("async copies", r"LDGSTS|UTMALDG|UBLKCP"),
-    ("TMA stores", r"UTMASTG|UTMAREDG"),
-    ("mbarrier operations", r"SYNCS"),
-    ("tensor-core", r"HMMA|IMMA|DMMA|HGMMA|QGMMA|IGMMA|UTCHMMA|OMMA|QMMA"),
-    ("local memory", r"LDL|STL"),
-)
-
-_ALWAYS = {"FFMA", "global loads", "global stores", "shared loads", "shared stores", "barriers"}
-
-
-def kinds_of_instruction(codes: Iterable[MachineCode]) -> list[tuple[str, str]]:
-    """The kinds of instruction that any of a kernel's builds has, as (heading, pattern)."""
-    opcodes = {opcode for code in codes for opcode in code.instructions}
-    kinds: list[tuple[str, str]] = []
-    parent_shown = False
-    for kind, pattern in _KINDS_OF_INSTRUCTION:
-        is_part = kind.startswith("of them")
-        shown = any(re.match(pattern, opcode) for opcode in opcodes) or kind in _ALWAYS
-        kinds += [(kind, pattern)] if shown and (parent_shown or not is_part) else []
-        parent_shown = parent_shown if is_part else shown
-    return kinds
+KINDS = {
+    "FFMA": "FFMA",
+    "global loads": r"LDG(?!STS)",
+    "global loads of 128 bits": r"LDG(?!STS)\b.*\.128",
+    "global stores": "STG",
+    "global stores of 128 bits": r"STG\b.*\.128",
+    "shared loads": "LDS(?!M)",
+    "shared loads of 128 bits": r"LDS(?!M)\b.*\.128",
+    "shared stores": "STS",
+    "barriers": "BAR",
+    "async copies": "LDGSTS|UTMALDG|UBLKCP",
+    "TMA stores": "UTMASTG|UTMAREDG",
+    "mbarrier operations": "SYNCS",
+    "tensor-core": "HMMA|IMMA|DMMA|HGMMA|QGMMA|IGMMA|UTCHMMA|OMMA|QMMA",
+    "local memory": "LDL|STL",
+}
+"""Instructions that a kernel's page counts, and how their opcodes begin."""
 
 
 def machine_code(kernel: registry.Kernel, inputs: Inputs) -> View:
     """The builds of a kernel, and the main loops of its entry points on the architecture that was measured.
 
-    `kinds` are the headings of the instructions that are counted, with the patterns of their opcodes; `several` says
-    whether its source has more than one entry point; `uncompiled` are the toolkits that have a build key alone.
+    `kinds` are those of KINDS that any build has; `several` says whether its source has more than one entry point;
+    `uncompiled` are the toolkits that have a build key alone.
     """
     measured_arch = next((family.arch for family in inputs.measured.values() if family.arch), None)
     records = inputs.builds.get(kernel.id, {})
@@ -92,14 +80,13 @@ def machine_code(kernel: registry.Kernel, inputs: Inputs) -> View:
         name = f"{toolkit}/{kernel.id}.sass"
         if place := inputs.files.add(inputs.build_dir / name, f"data/sass/{name}.gz"):
             listings[toolkit] = place
-    kinds = kinds_of_instruction(build.code for build in builds)
     for build in builds:
-        build.counts = [
-            sum(count for opcode, count in build.code.instructions.items() if re.match(pattern, opcode))
-            for _, pattern in kinds
-        ]
+        opcodes = build.code.instructions.items()
+        build.counts = {
+            kind: sum(count for opcode, count in opcodes if re.match(begin, opcode)) for kind, begin in KINDS.items()
+        }
     return View(
-        kinds=kinds,
+        kinds=[kind for kind in KINDS if any(build.counts[kind] for build in builds)],
         builds=builds,
         loops=loops,
         build_keys={toolkit: record.build_key for toolkit, record in records.items()},
@@ -116,28 +103,20 @@ def _entries(kernel: registry.Kernel, record: Build) -> dict[str, Codes]:
     return {entry: by_entry[entry] for entry in sorted(by_entry, key=lambda e: order.index(e) if e in order else -1)}
 
 
-def dynamic_shared(kernel: registry.Kernel) -> str:
-    """Bytes of dynamic shared memory that a GEMM launches with, by entry point where they differ; empty if none.
-
-    What a compiler chooses itself is in the binaries, not in the registry.
-    """
+def dynamic_shared(kernel: registry.Kernel) -> int:
+    """The most bytes of dynamic shared memory that a GEMM launches with; 0 where its compiler chooses them."""
     shape = operations.Shape.cube(SIZE)
-    is_gemm = kernel.problem.operation.matrix_product
-    if not is_gemm or kernel.compiler_traits.chooses_block or not kernel.takes(shape):
-        return ""
-    by_entry = {code.code.entry: code.launch(shape).shared_bytes for code in kernel.codes}
-    if len(set(by_entry.values())) == 1:
-        return f"{by_entry[kernel.code.entry]:,}" if any(by_entry.values()) else ""
-    return ", ".join(f"{entry} {count:,}" for entry, count in by_entry.items() if count)
+    if not kernel.problem.operation.matrix_product or kernel.compiler_traits.chooses_block or not kernel.takes(shape):
+        return 0
+    return max(code.launch(shape).shared_bytes for code in kernel.codes)
 
 
 def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> View:
     """A kernel's page; `samples` are its family's.
 
-    `declared` is the kernel itself, `alone` and `counters` its rows of the regimes and of counters.csv, `expected` what
-    its author expected before it was measured, `gain` its speed and that of the kernel before it, relative to their
-    baseline if they have one in common. Its `source` has no `markup` where it is missing; `first` is the kernel whose
-    page prints it if not this one.
+    `declared` is the kernel itself, `alone` and `counters` its rows of the regimes and of counters.csv, `sanitized` its
+    recorded outcome, `expected` what its author expected before it was measured. Its `source` has no `markup` where it
+    is missing; `first` is the kernel whose page prints it if not this one.
     """
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
@@ -147,7 +126,6 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Vi
     alone = alone.sort_values(["m", "n", "k", "regime"], ascending=[True, True, True, False])
     source = kernel.source_path.read_text() if kernel.source_path.is_file() else ""
     first = original(kernel)
-    build_keys = {toolkit: record.build_key for toolkit, record in inputs.builds.get(kernel.id, {}).items()}
     return View(
         declared=kernel,
         id=kernel.id,
@@ -157,7 +135,7 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Vi
         dynamic_shared=dynamic_shared(kernel),
         evidence=evidence_view(kernel, measured),
         gate=gate_view(inputs.gates.get(kernel.id), kernel),
-        sanitized=sanitizer_views(inputs.sanitized.get(kernel.id), build_keys),
+        sanitized=inputs.sanitized.get(kernel.id),
         code=machine_code(kernel, inputs),
         rows=[row_view(row, times_of(samples, row), inputs.ceilings) for _, row in rows.iterrows()],
         alone=[regime_row_view(row, inputs.ceilings) for _, row in alone.iterrows()],
@@ -185,93 +163,75 @@ def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> Vi
     )
 
 
-CONTEXT = 3
-"""Unchanged lines shown around each change."""
-
-MOST_LINES = 1200
-"""The longest comparison that is shown; beyond it the two have little in common."""
-
 _EXPECTED = re.compile(
     r"^(?:Expected|Predicted):(.*?)$(?=\n(?:\n|[A-Z][a-z]+(?: [a-z]+)?:(?:\s|$))|\n*\Z)", re.M | re.S
 )
 
 
-def _line(name: str, meaning: str, here: View | None, before: View | None) -> View:
-    """One quantity of a kernel (`here`) and of the one before it; `name` is the profiler's, empty for a speed.
-
-    `change` is the factor between the two, a dash unless both are current; `formula` the quotient behind a factor.
-    """
-    change, formula = NONE, ""
-    if here and before and not here.stale and not before.stale and before.value:
-        factor = number(here.value / before.value)
-        same = float(factor.replace(",", "")) == 1
-        change = "the same" if same else f"{BY} {factor}"
-        formula = "" if same else f"{here.text} \N{DIVISION SIGN} {before.text}"
-    return View(name=name, meaning=meaning, here=here, before=before, change=change, formula=formula)
-
-
 def evidence_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
     """A kernel's speed and the counters that explain its gain, beside the kernel before; None if it names no counter.
 
-    The size is the article's if both kernels were counted there, else the largest at which both were.
+    The size is the article's if both kernels were counted there, else the largest at which both were. Of a line `name`
+    is the profiler's, empty for a speed; `change` the factor between the two, a dash unless both are current; `formula`
+    the quotient behind a factor.
     """
     if not kernel.story.evidence:
         return None
     before = before_of(kernel, measured)
-    sides = (kernel, before)
-    toolkit = measured.toolkit
-    counters = select(measured.counters, toolkit=toolkit)
+    sides = [each for each in (kernel, before) if each]
+    counters = select(cubes(measured.counters), toolkit=measured.toolkit)
     counters = counters[counters["metric"].isin(kernel.story.evidence) & counters["value"].notna()]
-    size = _size(counters, kernel, before)
-    rows = select(cubes(measured.summary), toolkit=toolkit, n=size, cache=measured.cache)
+    sizes = [set(select(counters, kernel=each.id)["n"]) for each in sides]
+    common = sorted(int(n) for n in set.intersection(*sizes) or sizes[0])
+    size = SIZE if SIZE in common or not common else common[-1]
+    swept = select(cubes(measured.summary), toolkit=measured.toolkit, n=size, cache=measured.cache)
+    counters = select(counters, n=size)
+    lines: list[View] = []
 
-    speed, earlier_speed = (_speed(rows, side, "tflops", " TFLOP/s") for side in sides)
-    paired = kernel.timing.baseline and (
+    def line(name: str, meaning: str, column: str, text: Callable[[pd.Series], str], beside: bool = True) -> None:
+        cells = []
+        for each in sides if beside else sides[:1]:
+            dtype = {} if name else {"dtype": each.compute.dtype_in}
+            own = select(counters, metric=name) if name else swept
+            cells.append(_cell(select(own, kernel=each.id, **dtype), column, text))
+        here, earlier = [*cells, None][:2]
+        change, formula = NONE, ""
+        if here and earlier and not here.stale and not earlier.stale and earlier.value:
+            factor = number(here.value / earlier.value)
+            same = float(factor.replace(",", "")) == 1
+            change = "the same" if same else f"{BY} {factor}"
+            formula = "" if same else f"{here.text} \N{DIVISION SIGN} {earlier.text}"
+        lines.append(View(name=name, meaning=meaning, here=here, before=earlier, change=change, formula=formula))
+
+    paired = bool(kernel.timing.baseline) and (
         before is None or (before.problem, before.timing.baseline) == (kernel.problem, kernel.timing.baseline)
     )
-    lines = [_line("", f"speed, {measured.cache}", speed, None if paired else earlier_speed)]
+    line("", f"speed, {measured.cache}", "tflops", lambda row: f"{number(row['tflops'])} TFLOP/s", not paired)
     if paired:
         # Both were timed in alternation with the same baseline, so a clock that changes cancels: it is their gain.
         meaning = "speed relative to the baseline, timed in alternation"
-        lines.append(_line("", meaning, *(_speed(rows, side, "ratio") for side in sides)))
+        line("", meaning, "ratio", lambda row: number(row["ratio"]))
     scope = ", over all launches of a run" if kernel.run.steps else ""
     for metric in kernel.story.evidence:
-        counted = select(cubes(counters), metric=metric, n=size)
-        lines.append(_line(metric, METRICS.get(metric, "") + scope, *(_counter(counted, side) for side in sides)))
+        meaning = METRICS.get(metric, "") + scope
+        line(metric, meaning, "value", lambda row: in_words(float(row["value"]), row["unit"]))
     return View(
         before=_link(before) if before else None,
         size=size,
-        toolkit=toolkit,
+        toolkit=measured.toolkit,
         lines=lines,
-        gain=next((line for line in lines if before and not line.name and line.before), None),
-        counter=next((line for line in lines if line.name and line.here), None),
+        gain=next((each for each in lines if before and not each.name and each.before), None),
+        counter=next((each for each in lines if each.name and each.here), None),
     )
 
 
 def before_of(kernel: registry.Kernel, measured: Measurements) -> registry.Kernel | None:
-    """The kernel that it is compared with: rungs without a current row are passed over."""
+    """The kernel that it is compared with; rungs without a current row are passed over."""
     return ladders.before(kernel, {*measured.summary["kernel"][is_current(measured.summary)]})
 
 
 def _link(kernel: registry.Kernel) -> View:
     return View(name=level_name(kernel), anchor=anchor(kernel.id))
-
-
-def _size(counters: pd.DataFrame, kernel: registry.Kernel, before: registry.Kernel | None) -> int:
-    counted = set(select(counters, kernel=kernel.id)["n"])
-    common = counted & set(select(counters, kernel=before.id)["n"]) if before else counted
-    sizes = sorted(int(n) for n in (common or counted))
-    return SIZE if SIZE in sizes or not sizes else sizes[-1]
-
-
-def _speed(rows: pd.DataFrame, kernel: registry.Kernel | None, column: str, unit: str = "") -> View | None:
-    own = select(rows, kernel=kernel.id, dtype=kernel.compute.dtype_in) if kernel else rows[:0]
-    return _cell(own, column, lambda row: number(row[column]) + unit)
-
-
-def _counter(rows: pd.DataFrame, kernel: registry.Kernel | None) -> View | None:
-    own = select(rows, kernel=kernel.id) if kernel else rows[:0]
-    return _cell(own, "value", lambda row: in_words(float(row["value"]), row["unit"]))
 
 
 def _cell(rows: pd.DataFrame, column: str, text: Callable[[pd.Series], str]) -> View | None:
@@ -286,41 +246,17 @@ def _cell(rows: pd.DataFrame, column: str, text: Callable[[pd.Series], str]) -> 
 
 
 def diff_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
-    """The comparison with the kernel before; None without one, and where both are made from one source."""
+    """The changes to the source of the kernel before; None without one, and where both are made from one source."""
     before = before_of(kernel, measured)
     if before is None or before.source_path == kernel.source_path:
         return None
     if not (before.source_path.is_file() and kernel.source_path.is_file()):
         return None
-    sources = (each.source_path.read_text().splitlines() for each in (before, kernel))
-    lines = tuple(side_by_side(*sources))
-    if len(lines) > MOST_LINES:
-        return None
-    changed = [sides for kind, *sides in lines if kind == "changed"]
-    return View(
-        before=_link(before),
-        lines=lines,
-        added=sum(right is not None for _, right in changed),
-        removed=sum(left is not None for left, _ in changed),
-    )
-
-
-def side_by_side(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, str | None, str | None]]:
-    """The changed lines of two texts with CONTEXT around them, as kind, left and right; None where a side has no line.
-
-    A kind is ``same``, ``changed`` or ``gap``, which stands for what is left out.
-    """
-    end = 0
-    for group in SequenceMatcher(None, left, right, autojunk=False).get_grouped_opcodes(CONTEXT):
-        if group[0][1] > end:
-            yield "gap", None, None
-        for tag, left_start, left_end, right_start, right_end in group:
-            kind = "same" if tag == "equal" else "changed"
-            for pair in zip_longest(left[left_start:left_end], right[right_start:right_end]):
-                yield kind, *pair
-        end = group[-1][2]
-    if 0 < end < len(left):
-        yield "gap", None, None
+    old, new = (each.source_path.read_text().splitlines() for each in (before, kernel))
+    lines = list(unified_diff(old, new, lineterm=""))[2:]
+    counts = Counter(line[0] for line in lines)
+    markup = highlighted("\n".join(lines), "diff")
+    return View(before=_link(before), markup=markup, lines=len(lines), added=counts["+"], removed=counts["-"])
 
 
 def prediction(source: str) -> str:
@@ -334,3 +270,123 @@ def prediction(source: str) -> str:
         lines = [line.removeprefix("//") for line in takewhile(lambda line: line.startswith("//"), source.splitlines())]
     found = _EXPECTED.search("\n".join(map(str.strip, lines)))
     return " ".join(found[1].split()) if found else ""
+
+
+NOT_COMPILED = "not compiled"
+"""The static gate of a kernel that this run did not compile with a toolkit."""
+
+_STATIC = {True: "passed", False: "failed", None: NOT_COMPILED}
+
+
+def gate_view(gate: Mapping[str, Any] | None, kernel: registry.Kernel) -> View:
+    """The gate of a kernel, ``passed`` if nothing failed; ``not run`` if it is None.
+
+    `checks` are those of all toolkits; `open` are the statuses of numerical gates without a verdict, since a gate
+    passes as long as nothing failed. `static_passed` says that the static gate passed in every toolkit that compiled
+    the kernel, `numeric_passed` that the numerical one did in every toolkit that has it, and whose binary is measured.
+    """
+    verdicts = sorted(((gate or {}).get("toolkits") or {}).items())
+    checks = [
+        {**check, "toolkit": name if len(verdicts) > 1 else None}
+        for name, verdict in verdicts
+        for check in (verdict.get("static") or {}).get("checks") or []
+    ]
+    toolkits = [_toolkit_view(name, verdict, kernel) for name, verdict in verdicts]
+    return View(
+        status="not run" if gate is None else "passed" if gate.get("passed") else "failed",
+        toolkits=toolkits,
+        checks=gather_checks(checks),
+        cases=[*_cases(toolkits)],
+        open=" or ".join(sorted({each.numeric for each in toolkits if each.measured and not each.judged})),
+        static_passed={each.static for each in toolkits if each.compiled} == {"passed"},
+        numeric_passed={each.numeric for each in toolkits if each.measured} == {"passed"},
+    )
+
+
+def _cases(toolkits: Sequence[View]) -> Iterator[tuple[Mapping[str, Any], Sequence[float | None], bool]]:
+    """The numerical cases, each with its error by toolkit, None where it did not run, and whether it passed.
+
+    Toolkits that ran the same case share its row.
+    """
+    rows: dict[tuple[object, ...], dict[str, Mapping[str, Any]]] = {}
+    for toolkit in toolkits:
+        seen: Counter[tuple[object, ...]] = Counter()
+        for case in toolkit.cases:
+            key = tuple(case.get(name) for name in ("shape", "inputs", "alpha", "beta", "seed", "allowed"))
+            rows.setdefault((*key, seen[key]), {})[toolkit.name] = case
+            seen[key] += 1
+    for by_toolkit in rows.values():
+        errors = [by_toolkit.get(each.name, {}).get("err_scaled_max") for each in toolkits]
+        yield next(iter(by_toolkit.values())), errors, all(case["passed"] for case in by_toolkit.values())
+
+
+def _toolkit_view(name: str, verdict: Mapping[str, Any], kernel: registry.Kernel) -> View:
+    """A kernel's verdicts in one toolkit.
+
+    `static` is ``passed``, ``failed``, or ``not compiled``; `numeric` ``passed``, ``failed``, ``stale``, ``not run``,
+    or ``not measured``, of a binary that the run does not measure. `cases` are numerical cases as `case_view` shows
+    them, `worst` the one with the largest error.
+    """
+    numeric = verdict.get("numeric") or {}
+    static = _STATIC[(verdict.get("static") or {}).get("passed")]
+    status = numeric.get("status") or "not run"
+    worst = numeric.get("worst")
+    cases = [case_view(case, kernel) for case in numeric.get("cases") or []]
+    return View(
+        name=name,
+        static=static,
+        compiled=static != NOT_COMPILED,
+        numeric=status,
+        judged=status in ("passed", "failed"),
+        measured=status != "not measured",
+        source=numeric.get("source") or "none",
+        gpu=numeric.get("gpu"),
+        reason=numeric.get("reason"),
+        worst=case_view(worst, kernel) if isinstance(worst, Mapping) else None,
+        cases=cases,
+        failed=[case for case in cases if not case["passed"]],
+    )
+
+
+def case_view(case: Mapping[str, Any], kernel: registry.Kernel) -> Mapping[str, Any]:
+    """A numerical case with its error and what is `allowed`, in units of |A||B| and the output's roundoff.
+
+    `allowed` is None where the gate judges by a bound of another kind: it writes gamma 0 with an error.
+    """
+    gamma, shape = case.get("gamma"), case.get("shape", "")
+    by_another = gamma == 0 and case.get("err_scaled_max") and case.get("passed", True)
+    return {
+        **case,
+        "shape": shape if isinstance(shape, str) else BY.join(map(str, shape)),
+        "allowed": None if by_another else allowed(kernel, gamma),
+        "passed": bool(case.get("passed")),
+    }
+
+
+def gather_checks(checks: Sequence[Mapping[str, Any]]) -> list[View]:
+    """Static checks over every architecture, and every ``toolkit`` if they say so.
+
+    `found` pairs each finding with the architectures that share it. The n-th check of a name on one architecture is the
+    same as the n-th on another, though its bound may differ.
+    """
+    gathered: dict[tuple[str, int], list[tuple[str, Mapping[str, Any]]]] = {}
+    seen: Counter[tuple[str, str]] = Counter()
+    for check in checks:
+        name, target = check["check"], " ".join(check[key] for key in ("toolkit", "arch") if check.get(key))
+        gathered.setdefault((name, seen[target, name]), []).append((target, check))
+        seen[target, name] += 1
+    views = []
+    for (name, _), same in gathered.items():
+        targets: dict[str, list[str]] = {}
+        for target, check in same:
+            targets.setdefault(f"{check['found']}{'' if check['passed'] else ' (fails)'}", []).append(target)
+        views.append(
+            View(
+                check=name,
+                why="; ".join(dict.fromkeys(str(check["why"]) for _, check in same)),
+                expected=" or ".join(dict.fromkeys(str(check["expected"]) for _, check in same)),
+                found=[(text, "every target" if len(targets) == 1 else ", ".join(of)) for text, of in targets.items()],
+                passed=all(check["passed"] for _, check in same),
+            )
+        )
+    return views

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jinja2
@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from gemmrepro.core.names import OWN_PAGE, REPORT_PAGES, SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
-from gemmrepro.experiments import paper_figures
+from gemmrepro.experiments import paper_figures, tables
 from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS
@@ -32,7 +32,7 @@ from gemmrepro.paper.family import baseline_pages, family_view
 from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, machine_view, runnable, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs
-from gemmrepro.paper.limits import Data, holding
+from gemmrepro.paper.limits import facts
 from gemmrepro.paper.regimes import ALLOWED, PRECISE, Accuracies, regime_lines, use_cases
 from gemmrepro.paper.text import (
     MARKS,
@@ -54,9 +54,7 @@ PICTURE = "data/headlines.png"
 def render(inputs: Inputs) -> dict[str, str]:
     """Every page as HTML, by its place in the bundle; what they link to goes to the inputs' `files`."""
     families = [family_view(name, inputs) for name in inputs.families]
-    findings = numbered(inputs.findings, families)
-    if inputs.own_figure:
-        inputs.own_figure.number = 1
+    findings = inputs.findings
     baselines = baseline_pages(inputs)
     declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families), judged=True)}
     lines = regime_lines(inputs.measured, inputs.regimes, Accuracies.of(inputs.experiments))
@@ -70,12 +68,11 @@ def render(inputs: Inputs) -> dict[str, str]:
     environment.globals |= {
         "families": families,
         "findings": findings,
-        "findings_of": {family.name: [findings[name] for name in placed(family.name, findings)] for family in families},
+        "findings_of": {family.name: placed(family.name, findings) for family in families},
         "baselines": baselines,
         "runnable": runnable(inputs.families, inputs.measured.values()),
         "machine": machine,
         "locks": inputs.locks,
-        "limits": [sentence for _, sentence in holding(Data(inputs, families))],
         "reference_gpu": reference_gpu(),
         "regimes": lines,
         "uses": uses,
@@ -95,6 +92,8 @@ def render(inputs: Inputs) -> dict[str, str]:
     }
     macros = environment.get_template("macros.j2").module
     environment.globals |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
+    limits = environment.get_template("sections/limits.j2").render(**facts(inputs, families))
+    environment.globals["limits"] = [Markup(line) for line in limits.splitlines() if line.startswith("<li")]
     pages = _pages(environment, families, baselines)
     for other in inputs.others:
         seen = {"is_own_gpu": False, "gpus": {}, "boards": other.boards, **_verdicts_seen(other.verdicts, declared)}
@@ -150,6 +149,9 @@ def _environment() -> jinja2.Environment:
     )
     filters = (anchor, as_published, code_spans, counter_anchor, listed, number, size_text, terms)
     environment.filters |= {each.__name__: each for each in filters}
+    # A figure has the number of its first place in the pages, which are rendered in their order.
+    numbers: dict[str, int] = {}
+    environment.filters["numbered"] = lambda figure: numbers.setdefault(figure.anchor, len(numbers) + 1)
     environment.globals |= {
         "style": Markup((TEMPLATES / "paper.css").read_text()),
         "script": Markup(PAPER.read_text()),
@@ -219,9 +221,16 @@ def _texts(verdicts: VerdictsView, families: Sequence[View]) -> list[View]:
                 reproduced=counts[REPRODUCED],
                 claims=len(claims),
                 families=[family for family in families if family.name in about],
+                figures=_tables_of(text.articles, families),
             )
         )
     return sorted((text for text in found if text.claims), key=lambda text: -text.decided / len(text.articles))
+
+
+def _tables_of(articles: Collection[str], families: Sequence[View]) -> list[View]:
+    """The figures of a text's tables and charts, which stand on the pages of the families whose rows they show."""
+    shown = {f"figure-{anchor(table.family)}-{table.name}" for name in articles for table in tables.of_article(name)}
+    return [figure for family in families for figure in family.figures if figure.anchor in shown]
 
 
 def _stories(inputs: Inputs) -> list[View]:
@@ -240,23 +249,10 @@ def _stories(inputs: Inputs) -> list[View]:
     return sorted(found, key=lambda each: not each.claim.correction)
 
 
-def placed(family: str, findings: Mapping[str, View]) -> list[str]:
-    """The paper's own figures that belong to a family's results: those that need it first. "" is the whole paper."""
+def placed(family: str, findings: Mapping[str, View]) -> list[View]:
+    """The paper's own figures that belong to a family's results: those that need it first."""
     needed = paper_figures.needed()
-    return [name for name in findings if (needed[name] or ("",))[0] == family]
-
-
-def numbered(findings: Mapping[str, View], families: Sequence[View]) -> dict[str, View]:
-    """Number all figures: of the whole paper, then of each family the paper's and its own. Returns the paper's."""
-    ours = placed("", findings)
-    figures = [findings[name] for name in ours]
-    for family in families:
-        ours += placed(family.name, findings)
-        family.figures = () if family.unmeasured else family.figures
-        figures += [*(findings[name] for name in placed(family.name, findings)), *family.figures]
-    for place, figure in enumerate(figures, 1):
-        figure.number = place
-    return {name: findings[name] for name in ours}
+    return [figure for name, figure in findings.items() if needed[name][:1] == (family,)]
 
 
 def main(options: Namespace) -> int:

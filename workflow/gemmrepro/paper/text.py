@@ -51,7 +51,7 @@ MARKS = {
 
 BINS = 32
 
-_COLOURED = "k|kc|kd|kn|kr|kt|ow|nb|nc|m|mb|mf|mh|mi|mo|c|c1|cm|ch|s|s1|s2|sc|cp|cpf"
+_COLOURED = "k|kc|kd|kn|kr|kt|ow|nb|nc|m|mb|mf|mh|mi|mo|c|c1|cm|ch|s|s1|s2|sc|cp|cpf|gi|gd|gu"
 """The classes of code that paper.css gives a colour, without their prefix."""
 
 _PLAIN = re.compile(rf'<span class="t-(?!(?:{_COLOURED})")[a-z0-9]+">([^<]*)</span>')

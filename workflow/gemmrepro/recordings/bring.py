@@ -14,7 +14,6 @@ its ratio is to the baseline of that take. run.json also says how far takes agre
 from __future__ import annotations
 
 import io
-import re
 import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import AFTER, BEFORE, Experiment
 from gemmrepro.measure import regimes as taken
-from gemmrepro.measure.columns import COUNTER_COLUMNS, REGIME_COLUMNS, SUMMARY_COLUMNS, TEXT, number
+from gemmrepro.measure.columns import COUNTER_COLUMNS, REGIME_COLUMNS, SUMMARY_COLUMNS, Column, number
 from gemmrepro.measure.recording import (
     COUNTERS,
     FILES,
@@ -40,6 +39,7 @@ from gemmrepro.measure.recording import (
     SANITIZERS,
     SUMMARY,
     CurrentKeys,
+    check_cells,
     check_manifest,
     check_measured,
     close,
@@ -52,20 +52,15 @@ from gemmrepro.measure.recording import (
 )
 from gemmrepro.measure.rows import RegimePoint, write_no_regimes
 from gemmrepro.recordings.limits import check_gates
-from gemmrepro.recordings.regimes import POINT, RegimeRecording, agreement, read_takes
+from gemmrepro.recordings.regimes import POINT, agreement, read_takes
 from gemmrepro.recordings.sweeps import read_whole
 from gemmrepro.registry import card
 
-RECORD = "record it with workflow/scripts/record"
 
-
-def bring_sweep(family: str, recorded: Path, build: Path, out: Path, synthetic: bool = False) -> tuple[int, int]:
+def bring_sweep(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
     """Check a family's recording and copy it to `out` with its statuses set; returns (rows, stale rows).
 
     A family without a recording on a GPU that has others gets no rows: its claims are "not measured".
-
-    Args:
-        synthetic: whether it may have been made for tests.
 
     Raises:
         UserError: there is no recording of that GPU at all, or this one is incomplete, corrupt, or contradicts itself.
@@ -80,10 +75,10 @@ def bring_sweep(family: str, recorded: Path, build: Path, out: Path, synthetic: 
         return 0, 0
     if not folder.is_dir():
         gpus = ", ".join(sorted(path.name for path in recorded.parent.glob("*") if (path / family).is_dir()))
-        known = f"family {family} is recorded for {gpus}" if gpus else f"family {family} never was recorded"
+        there = f"family {family} is recorded for {gpus}" if gpus else f"family {family} never was recorded"
         remedy = "Set recorded_gpu, or record with workflow/scripts/record."
-        raise UserError(f"there is no recording {folder}; {known}. {remedy}")
-    recording = read_whole(family, folder, build, synthetic)
+        raise UserError(f"there is no recording {folder}; {there}. {remedy}")
+    recording = read_whole(family, folder, build)
     write_atomic(out / SUMMARY, csv_text(recording.rows, SUMMARY_COLUMNS))
     write_atomic(out / COUNTERS, csv_text(recording.counters, COUNTER_COLUMNS))
     write_atomic(out / SAMPLES, recording.samples)
@@ -94,8 +89,6 @@ def bring_sweep(family: str, recorded: Path, build: Path, out: Path, synthetic: 
 def bring_regimes(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
     """Check the takes of `family` and bring their rows to `out` with statuses set; returns (rows, stale rows).
 
-    A family without any gets no rows.
-
     Raises:
         UserError: a take is incomplete, corrupt, or contradicts itself.
     """
@@ -103,11 +96,19 @@ def bring_regimes(family: str, recorded: Path, build: Path, out: Path) -> tuple[
     if not found:
         write_no_regimes(out)
         return 0, 0
-    agrees = agreement([(take.run, take.rows) for take in found])
+    kernels: dict[int, set[str]] = {}
+    for point, place in take_of.items():
+        kernels.setdefault(place, set()).add(point[POINT.index("kernel")])
+    earlier = [
+        {"date": take.run["date"], "card": take.run["gpu"].get("card", ""), "kernels": sorted(kernels[place])}
+        for place, take in enumerate(found[:-1])
+        if place in kernels
+    ]
     write_atomic(out / taken.SUMMARY, csv_text(rows, REGIME_COLUMNS))
     write_atomic(out / taken.SAMPLES, _table([take.samples for take in found], take_of))
     write_atomic(out / taken.READINGS, _table([take.readings for take in found], take_of))
-    write_json(out / taken.RUN, {**found[-1].run, "source": "recorded", "earlier": _earlier(found, take_of), **agrees})
+    agrees = agreement([(take.run, take.rows) for take in found])
+    write_json(out / taken.RUN, {**found[-1].run, "source": "recorded", "earlier": earlier, **agrees})
     return len(rows), stale(rows)
 
 
@@ -124,41 +125,27 @@ def _table(tables: Sequence[bytes], take_of: Mapping[RegimePoint, int]) -> bytes
     return parquet(pd.concat(frames, ignore_index=True))
 
 
-def _earlier(found: Sequence[RegimeRecording], take_of: Mapping[RegimePoint, int]) -> list[dict[str, Any]]:
-    """Of each take before the last that rows are brought from: its date, its card, and the kernels."""
-    kernels: dict[int, set[str]] = {}
-    for point, place in take_of.items():
-        kernels.setdefault(place, set()).add(point[POINT.index("kernel")])
-    return [
-        {"date": take.run["date"], "card": take.run["gpu"].get("card", ""), "kernels": sorted(kernels[place])}
-        for place, take in enumerate(found[:-1])
-        if place in kernels
-    ]
-
-
 def main(options: Namespace) -> int:
     """Bring the recorded rows of families."""
+    places = options.recorded, options.build
     for family in options.families.split(","):
         if options.out is not None:
-            count, outdated = bring_sweep(family, options.recorded, options.build, options.out / family)
-            if not count:
-                print(f"recorded: {family} was never recorded there; {RECORD}.", file=sys.stderr)
-            note = (
-                f", {outdated} of them stale: today's build differs from the one that was measured" if outdated else ""
-            )
-            print(f"recorded: {family}: {count} rows{note}", file=sys.stderr)
+            _tell(f"recorded: {family}", *bring_sweep(family, *places, options.out / family))
         if options.regimes is not None:
-            count, outdated = bring_regimes(family, options.recorded, options.build, options.regimes / family)
-            note = f", {outdated} of them stale" if outdated else ""
-            print(f"regimes: {family}: {count} rows{note}", file=sys.stderr)
+            _tell(f"regimes: {family}", *bring_regimes(family, *places, options.regimes / family))
     return 0
 
 
-def bring_experiment(family: str, experiment: Experiment, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
-    """Check one recording and copy it to `out` with its statuses set.
+def _tell(what: str, rows: int, outdated: int) -> None:
+    count = f"{rows} rows" if rows else "never recorded there; record it with workflow/scripts/record"
+    note = (
+        f", {outdated} of them stale: what was measured differs from today's build or declaration" if outdated else ""
+    )
+    print(f"{what}: {count}{note}", file=sys.stderr)
 
-    Returns:
-        (rows, stale rows); (0, 0) where the experiment was never recorded.
+
+def bring_experiment(family: str, experiment: Experiment, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
+    """Check one recording and copy it to `out` with its statuses set; returns (rows, stale rows), none if never made.
 
     Raises:
         UserError: the recording is incomplete or corrupt.
@@ -172,19 +159,15 @@ def bring_experiment(family: str, experiment: Experiment, recorded: Path, build:
 def experiments_step(options: Namespace) -> int:
     """Bring recorded experiments."""
     options.out.mkdir(parents=True, exist_ok=True)  # also where no family has experiments
-    for family, _, names in (each.partition("=") for each in options.experiments):
+    for family, _, names in (told.partition("=") for told in options.experiments):
         for experiment in (experiments.experiment(family, name) for name in names.split(",")):
             place = options.recorded, options.build, options.out / family
-            count, outdated = bring_experiment(family, experiment, *place)
-            rows = f"{count} rows" if count else f"never recorded there; {RECORD}"
-            if outdated:
-                rows += f", {outdated} of them stale: today's build or declaration differs from what was measured"
-            print(f"experiment_recorded: {family} {experiment.name}: {rows}", file=sys.stderr)
+            _tell(f"experiment_recorded: {family} {experiment.name}", *bring_experiment(family, experiment, *place))
     return 0
 
 
 def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, highest: float = 0.0) -> None:
-    """Check every row against its columns and its clocks, and that none occurs twice.
+    """Check every row against its columns and what its experiment says of it, and that none occurs twice.
 
     Args:
         highest: the GPU's highest SM clock in MHz; 0 if unknown.
@@ -192,21 +175,17 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, h
     Raises:
         UserError: names the first line that cannot be, and why.
     """
-    kinds = dict.fromkeys((*BEFORE, *AFTER), "text") | {column.name: column.kind for column in experiment.columns}
+    kinds: dict[str, Any] = dict.fromkeys((*BEFORE, *AFTER), "text")
+    kinds |= {column.name: column.kind for column in experiment.columns}
+    check_cells({name: Column("", kind, optional=True) for name, kind in kinds.items()}, rows, path)
     seen: set[tuple[str, ...]] = set()
     for line, row in enumerate(rows, 2):
         if (cells := tuple(row.values())) in seen:
             raise refused(path, f"line {line}", "it repeats another row")
         seen.add(cells)
-        for name, kind in kinds.items():
-            cell = row[name]
-            fits = re.search(TEXT, cell) if kind == "text" else number(cell, kind) is not None
-            if cell and not fits:
-                what = "not printable ASCII" if kind == "text" else f"no {kind}"
-                raise refused(path, f"line {line}", f"{name} is {cell!a}, which is {what}")
         if wrong := _does_not_follow(experiment, row):
             raise refused(path, f"line {line}", wrong)
-        if experiment.clocks and (wrong := experiment.clocks.complaint(row, highest)):
+        if experiment.impossible and (wrong := experiment.impossible(row, highest)):
             raise UserError(f"line {line} of the recording {path} cannot be: {wrong}; {RESTORE}.")
 
 
@@ -226,26 +205,6 @@ def _does_not_follow(experiment: Experiment, row: Mapping[str, str]) -> str:
         if not close(row[name], value, RATES):
             return f"{name} is {row[name]}, and from the rest of its row follows {value:.6g}"
     return ""
-
-
-def mark(
-    rows: Sequence[Mapping[str, str]], build: Path, run_keys: Mapping[str, str], same_declaration: bool
-) -> list[dict[str, str]]:
-    """`rows` with their status set: "current" where what ran then is what would run today, else "stale".
-
-    Args:
-        run_keys: the recorded run keys, by kernel and toolkit (``crt.fused cuda13``).
-        same_declaration: whether the experiment is declared as it was when it was recorded; if not, all rows are stale.
-    """
-    current = CurrentKeys(build)
-
-    def is_current(row: Mapping[str, str]) -> bool:
-        kernel, toolkit = row["kernel"], row["toolkit"]
-        keys = current.build_key(kernel, toolkit), current.run_key(kernel, toolkit)
-        same_run = toolkit == LIBRARY or keys == (row["build_key"], run_keys.get(f"{kernel} {toolkit}"))
-        return same_declaration and same_run
-
-    return with_status(rows, is_current)
 
 
 def read_checked(
@@ -278,4 +237,23 @@ def read_checked(
     if same:
         check_rows(experiment, rows, table, (run["gpu"] or {}).get("clock_max_mhz") or 0.0)
     with card.of(run["gpu"]):
-        return mark(rows, build, run["run_keys"], same), run
+        return _marked(rows, build, run["run_keys"], same), run
+
+
+def _marked(
+    rows: Sequence[Mapping[str, str]], build: Path, run_keys: Mapping[str, str], same_declaration: bool
+) -> list[dict[str, str]]:
+    """`rows` with their status set: "current" where what ran then is what would run today, else "stale".
+
+    Args:
+        run_keys: the recorded run keys, by kernel and toolkit (``crt.fused cuda13``).
+    """
+    current = CurrentKeys(build)
+
+    def is_current(row: Mapping[str, str]) -> bool:
+        kernel, toolkit = row["kernel"], row["toolkit"]
+        keys = current.build_key(kernel, toolkit), current.run_key(kernel, toolkit)
+        same_run = toolkit == LIBRARY or keys == (row["build_key"], run_keys.get(f"{kernel} {toolkit}"))
+        return same_declaration and same_run
+
+    return with_status(rows, is_current)

@@ -12,7 +12,6 @@ import json
 import re
 import shutil
 import stat
-import subprocess
 import tempfile
 import zipfile
 import zlib
@@ -28,20 +27,26 @@ from gemmrepro.core import schemas
 from gemmrepro.core.files import read_json, write_atomic, write_json
 from gemmrepro.core.names import RESTORE
 from gemmrepro.core.paths import RECORDINGS
-from gemmrepro.core.text import hidden_character
 from gemmrepro.errors import UserError
 from gemmrepro.gpu.device import slug
 from gemmrepro.measure import regimes as regime_files
-from gemmrepro.measure.recording import CEILINGS, FILES, GATES, RUN, SANITIZERS, SUMMARY, digest, write_manifest
+from gemmrepro.measure.recording import (
+    CEILINGS,
+    FILES,
+    GATES,
+    RUN,
+    SANITIZERS,
+    SUMMARY,
+    digest,
+    read_sanitizers,
+    write_manifest,
+)
 from gemmrepro.recordings.bring import read_checked
 from gemmrepro.recordings.limits import check_gates
 from gemmrepro.recordings.regimes import read_takes
 from gemmrepro.recordings.sweeps import read_whole
 
 INDEX = "bundle.json"
-
-NAMESPACE = "gemmrepro"
-"""The namespace of signatures (ssh-keygen -Y), so that one made for something else does not count."""
 
 MOST_BYTES, MOST_MEMBERS = 256 << 20, 2000
 """Limits on a bundle: of its file and of all its members unfolded, and their number. All H200 recordings take 12 MB."""
@@ -100,17 +105,21 @@ class Bundle:
         return sorted({name.split("/")[0] for name in self.files})
 
 
-def read_bundle(path: Path, content: bytes | None = None) -> Bundle:
+def read_bundle(path: Path) -> Bundle:
     """Read a bundle within the limits; nothing is written.
-
-    Args:
-        content: the file's, where it was read to check its signature.
 
     Raises:
         UserError: it is no bundle, is too large, or holds anything but regular files of recordings, each as listed.
     """
     try:
-        with zipfile.ZipFile(io.BytesIO(_content(path) if content is None else content)) as archive:
+        with path.open("rb") as file:
+            content = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise UserError(f"the bundle {path} cannot be read ({error.strerror}).") from None
+    if len(content) > MOST_BYTES:
+        raise _refused(path, f"it is larger than {MOST_BYTES >> 20} MB")
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             _check_members(path, archive.infolist())
             contents = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError, OSError, ValueError) as error:
@@ -127,22 +136,8 @@ def read_bundle(path: Path, content: bytes | None = None) -> Bundle:
     for name, data in contents.items():
         if digest(data) != index["files"][name]:
             raise _refused(path, f"{name} is not the file that {INDEX} lists")
-        if not name.endswith(".parquet"):
-            _check_text(path, name, data)
     _check_gpu(path, index["gpu"], contents)
     return Bundle(index["gpu"], contents)
-
-
-def _content(path: Path) -> bytes:
-    """A bundle's bytes, of which there may be so many."""
-    try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise UserError(f"the bundle {path} cannot be read ({error.strerror}).") from None
-    if len(content) > MOST_BYTES:
-        raise _refused(path, f"it is larger than {MOST_BYTES >> 20} MB")
-    return content
 
 
 def _refused(path: Path, why: str) -> UserError:
@@ -165,18 +160,6 @@ def _check_members(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
             raise _refused(path, f"{entry.filename} is no regular file")
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise _refused(path, f"{entry.filename} is encrypted, or packed by something other than deflate")
-
-
-def _check_text(path: Path, name: str, data: bytes) -> None:
-    """Refuse text that is no UTF-8 or holds characters that do not show, and JSON that is none."""
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        raise _refused(path, f"{name} is not UTF-8") from None
-    if hidden := hidden_character(text):
-        raise _refused(path, f"{name} holds the character {hidden}, which does not show")
-    if name.endswith(".json"):
-        _json(path, name, data)
 
 
 def _json(path: Path, name: str, data: bytes) -> Any:
@@ -218,46 +201,6 @@ def _check_gpu(path: Path, gpu: str, contents: Mapping[str, bytes]) -> None:
                 raise _refused(path, f"it is of {gpu}, and {member} of {found}")
 
 
-def sign(path: Path, key: Path) -> Path:
-    """Sign a bundle with an SSH key; returns the signature's path. Raises UserError if ssh-keygen cannot."""
-    _ssh_keygen("sign", "-f", str(key), "-n", NAMESPACE, str(path))
-    return path.with_name(f"{path.name}.sig")
-
-
-def check_signature(path: Path, signers: Path, identity: str) -> bytes:
-    """Check the signature beside a bundle against a file of allowed signers (ssh-keygen(1), ALLOWED SIGNERS).
-
-    Returns what was signed: the file may be another one by the time that it is read again.
-
-    Raises:
-        UserError: there is no signature, or not one of `identity`.
-    """
-    signature = path.with_name(f"{path.name}.sig")
-    if not signature.is_file():
-        raise UserError(f"the bundle {path} has no signature {signature}; ask its maker for it.")
-    arguments = ("-f", str(signers), "-I", identity, "-n", NAMESPACE, "-s", str(signature))
-    content = _content(path)
-    _ssh_keygen("verify", *arguments, given=content)
-    return content
-
-
-def _ssh_keygen(action: str, *arguments: str, given: bytes = b"") -> None:
-    command = ["ssh-keygen", "-Y", action, *arguments]
-    try:
-        done = subprocess.run(command, input=given, capture_output=True, timeout=60)
-    except FileNotFoundError:
-        raise UserError("ssh-keygen is not installed; signatures need OpenSSH 8.2 or later.") from None
-    except subprocess.TimeoutExpired:
-        raise UserError(f"ssh-keygen -Y {action} did not end; use a key without a passphrase, or an agent.") from None
-    if done.returncode:
-        words = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
-        raise UserError(f"ssh-keygen -Y {action} says: {words[-1] if words else 'no reason'}.")
-
-
-BINARY = ("kernel", "toolkit", "build_key")
-"""The cells that name a row's binary."""
-
-
 def accept(
     bundle: Bundle,
     recordings: Path,
@@ -273,7 +216,7 @@ def accept(
         build: the folder of build records.
         replace: whether families that are already recorded on that GPU may be replaced.
         stale: whether rows of other builds may be in it, which will support no claim.
-        synthetic: whether rows may have been made for tests (`recording.check_measured`).
+        synthetic: whether rows may have been made for tests.
 
     Raises:
         UserError: says why nothing was filed.
@@ -302,7 +245,7 @@ def accept(
             target.rename(before)
         try:
             folder.rename(target)
-        except BaseException:
+        except OSError:
             if before.exists():
                 before.rename(target)
             raise
@@ -314,19 +257,20 @@ def accept(
 
 
 def check_family(family: str, folder: Path, build: Path, stale: bool, synthetic: bool = False) -> None:
-    """Check a family's recording as the default run does, and that its rows are of today's builds.
-
-    Two kinds of rows may be of another build, and are stale: those of a take that a later take supersedes, and those
-    of a build that recordings of this project hold rows of (`own_builds`).
+    """Check a family's recording as the default run does, and that its rows are of today's builds unless `stale`.
 
     Raises:
         UserError: names the first thing that is wrong.
     """
+    rows: list[dict[str, str]] = []
     if (folder / SUMMARY).is_file() or (folder / RUN).is_file():
-        _check_current(family, read_whole(family, folder, build, synthetic).rows, build, stale)
+        rows += read_whole(family, folder, build, synthetic).rows
     else:
         check_gates(family, folder / GATES)
-    _check_current(family, read_takes(family, folder.parent, build, synthetic)[2], build, stale)
+    read_sanitizers(folder / SANITIZERS)
+    rows += read_takes(family, folder.parent, build, synthetic)[2]
+    if not stale:
+        _check_current(family, rows, build)
     declared = {experiment.name: experiment for experiment in experiments.declared(family)}
     for path in sorted((folder / experiments.RECORDINGS).glob("*")):
         if path.stem not in declared:
@@ -334,36 +278,27 @@ def check_family(family: str, folder: Path, build: Path, stale: bool, synthetic:
         read_checked(family, declared[path.stem], folder.parent, build, synthetic)
 
 
-def own_builds(family: str) -> set[tuple[str, ...]]:
-    """The builds of which this project's recordings, on any GPU, hold rows of a family: kernel, toolkit, build key."""
-    found: set[tuple[str, ...]] = set()
-    for path in RECORDINGS.glob(f"*/{family}/**/{SUMMARY}"):
+def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path) -> None:
+    """Raises UserError if rows are of foreign builds: neither today's nor one that this project's recordings hold."""
+    binary = ("kernel", "toolkit", "build_key")
+    old = [row for row in rows if row["status"] == "stale"]
+    own: set[tuple[str, ...]] = set()
+    for path in RECORDINGS.glob(f"*/{family}/**/{SUMMARY}") if old else ():
         with path.open(newline="") as file:
-            found |= {tuple(row.get(name) or "" for name in BINARY) for row in csv.DictReader(file)}
-    return found
-
-
-def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path, stale: bool) -> None:
-    """Raises UserError if rows are of a foreign build, unless they may be."""
-    old = [row for row in rows if row["status"] == "stale" and not stale]
-    own = own_builds(family) if old else set()
-    if old := [row for row in old if tuple(row[name] for name in BINARY) not in own]:
+            own |= {tuple(row.get(name) or "" for name in binary) for row in csv.DictReader(file)}
+    if foreign := [row for row in old if tuple(row[name] for name in binary) not in own]:
+        kernel, toolkit, key = (foreign[0][name] for name in binary)
         raise UserError(
-            f"{len(old)} of {len(rows)} rows of {family} are of no binary in {build}, the first "
-            f"{old[0]['kernel']} {old[0]['toolkit']} with build key {old[0]['build_key'][:40]}; build what was "
-            "measured, or give --stale to file them as stale."
+            f"{len(foreign)} of {len(rows)} rows of {family} are of no binary in {build}, the first {kernel} {toolkit} "
+            f"with build key {key[:40]}; build what was measured, or give --stale to file them as stale."
         )
 
 
 def accept_step(options: Namespace) -> int:
     """Accept a bundle."""
-    if bool(options.signers) != bool(options.identity):
-        raise UserError("give --signers and --identity together.")
-    content = check_signature(options.bundle, options.signers, options.identity) if options.signers else None
-    bundle = read_bundle(options.bundle, content)
+    bundle = read_bundle(options.bundle)
     target = accept(bundle, options.recordings, options.build, options.replace, options.stale)
-    signed = f"signed by {options.identity}" if options.identity else "no signature checked"
-    print(f"accept: {', '.join(bundle.families)} of {bundle.gpu} filed under {target}; {signed}.")
+    print(f"accept: {', '.join(bundle.families)} of {bundle.gpu} filed under {target}.")
     return 0
 
 
@@ -376,49 +311,40 @@ def collect(results: Path, out: Path) -> Path:
     Raises:
         UserError: nothing was measured, or not on one kind of GPU.
     """
-    folders = {name: out / name for name in registry.family_names() if _collect_family(results, name, out / name)}
-    if not folders:
+    gpus: set[str] = set()
+    for family in registry.family_names():
+        folder = out / "new" / family
+        parts: list[tuple[Path, Sequence[str], str]] = [
+            (results / "measure" / family / RUN, FILES, ""),
+            (results / "regimes" / family / regime_files.RUN, regime_files.FILES, f"{regime_files.FOLDER}/1"),
+        ]
+        for run in sorted((results / "experiments" / family).glob("*.json")):
+            parts.append((run, (f"{run.stem}.csv", run.name), experiments.RECORDINGS))
+        for run, names, place in parts:
+            told = read_json(run, "the result", AGAIN) if run.is_file() else {}
+            if told.get("source") != "live" or not told.get("gpu"):
+                continue
+            gpus.add(str(told["gpu"]["name"]))
+            (folder / place).mkdir(parents=True, exist_ok=True)
+            for name in names:
+                if not (run.parent / name).is_file():
+                    raise UserError(f"{run.parent / name} is missing; {AGAIN}, which makes it.")
+                shutil.copyfile(run.parent / name, folder / place / name)
+        verdicts = sorted((results / "gates" / "numeric" / family).glob("*.json"))
+        if folder.is_dir() and verdicts:
+            write_json(folder / GATES, {path.stem: read_json(path, "the verdict", AGAIN) for path in verdicts})
+        if folder.is_dir():
+            write_manifest(folder)
+    if not gpus:
         raise UserError(
             f"{results} holds nothing that was measured here; run the workflow on a machine with a GPU, or name the"
             " folder of such a run with --results."
         )
-    runs = [path for folder in folders.values() for path in folder.rglob("*.json") if path.name != GATES]
-    gpus = {str(_told(path)["gpu"]["name"]) for path in runs}
     if len(gpus) > 1:
         raise UserError(
             f"{results} was measured on {' and '.join(sorted(gpus))}; a bundle is of one kind of GPU: {AGAIN} on one."
         )
-    target = out / slug(gpus.pop())
-    target.mkdir()
-    for name, folder in folders.items():
-        write_manifest(folder)
-        folder.rename(target / name)
-    return target
-
-
-def _collect_family(results: Path, family: str, out: Path) -> bool:
-    """Copy a family's rows, regimes, experiments and verdicts; returns whether there are any from a GPU."""
-    parts: list[tuple[Path, Sequence[str], str]] = [(results / "measure" / family / RUN, FILES, "")]
-    parts += [(results / "regimes" / family / regime_files.RUN, regime_files.FILES, f"{regime_files.FOLDER}/1")]
-    for run in sorted((results / "experiments" / family).glob("*.json")):
-        if _told(run).get("gpu"):
-            parts.append((run, (f"{run.stem}.csv", run.name), experiments.RECORDINGS))
-    for run, names, place in parts:
-        if run.is_file() and _told(run).get("source") == "live":
-            (out / place).mkdir(parents=True, exist_ok=True)
-            for name in names:
-                if not (run.parent / name).is_file():
-                    raise UserError(f"{run.parent / name} is missing; {AGAIN}, which makes it.")
-                shutil.copyfile(run.parent / name, out / place / name)
-    verdicts = sorted((results / "gates" / "numeric" / family).glob("*.json"))
-    if out.is_dir() and verdicts:
-        write_json(out / GATES, {path.stem: read_json(path, "the verdict", AGAIN) for path in verdicts})
-    return out.is_dir()
-
-
-def _told(run: Path) -> dict[str, Any]:
-    """What is said of the rows beside a description."""
-    return dict(read_json(run, "the result", AGAIN))
+    return (out / "new").rename(out / slug(gpus.pop()))
 
 
 def bundle_step(options: Namespace) -> int:
@@ -427,6 +353,5 @@ def bundle_step(options: Namespace) -> int:
         recordings = collect(options.results, Path(folder))
         write_bundle(recordings, options.bundle)
         families = ", ".join(sorted(path.name for path in recordings.iterdir()))
-    signed = f", signed by {sign(options.bundle, options.sign)}" if options.sign else ""
-    print(f"bundle: {families} on {recordings.name} as {options.bundle}{signed}.")
+    print(f"bundle: {families} on {recordings.name} as {options.bundle}.")
     return 0

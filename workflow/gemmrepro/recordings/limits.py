@@ -48,7 +48,7 @@ narrower one bounds nothing: tcgen05 of 10 and 11 has no micro-kernel."""
 
 @dataclass(frozen=True)
 class Limit:
-    """The highest TFLOP/s (or MHz), and where it comes from."""
+    """The highest TFLOP/s, and where it comes from."""
 
     tflops: float
     source: str
@@ -118,24 +118,21 @@ def check_limits(family: str, rows: Rows, run: Mapping[str, Any], ceilings: Ceil
     for number, row in enumerate(rows, 2):
         if row["status"] == "stale":
             continue
-        place, fastest = f"line {number}", gpu["clock_max_mhz"]
+        place, fastest, exceeded = f"line {number}", gpu["clock_max_mhz"], ""
         digits = row["arch"].removeprefix("sm_").rstrip("af")
         if digits[:-1] != major or int(digits[-1]) > int(minor):
             why = f"{named(row)}: {row['arch']} does not run on compute capability {major}.{minor}"
             raise refused(path, place, why)
-        if fastest and float(row["clock_mhz"] or 0) > fastest:
-            raise _exceeded(path, place, row, "the GPU's clock", f"{row['clock_mhz']} MHz", Limit(fastest, RUN))
         # A library's row belongs to several kernels, whose sums differ.
-        known = {sums(kernel): limits[kernel.id] for kernel in kernels_behind(family, row)}
-        of, most = max(known.items(), key=lambda item: item[1].tflops if item[1] else math.inf, default=("", None))
-        if row["tflops"] and most and float(row["tflops"]) > MARGIN * most.tflops:
-            raise _exceeded(path, place, row, of, f"{float(row['tflops']):g} TFLOP/s", most)
-
-
-def _exceeded(path: Path, place: str, row: Mapping[str, str], of: str, value: str, most: Limit) -> UserError:
-    """The error for a row with a value that no card can have: the limit `of` something is `most`."""
-    why = f"{named(row)} exceeds the limit of {of}: {value} above {most.tflops:.4g} ({most.source})"
-    return UserError(f"{place} of the recording {path}: {why}; {RESTORE}.")
+        of_sums = {sums(kernel): limits[kernel.id] for kernel in kernels_behind(family, row)}
+        of, most = max(of_sums.items(), key=lambda item: item[1].tflops if item[1] else math.inf, default=("", None))
+        if fastest and float(row["clock_mhz"] or 0) > fastest:
+            exceeded = f"the GPU's clock: {row['clock_mhz']} MHz above {fastest:.4g} ({RUN})"
+        elif row["tflops"] and most and float(row["tflops"]) > MARGIN * most.tflops:
+            exceeded = f"{of}: {float(row['tflops']):g} TFLOP/s above {most.tflops:.4g} ({most.source})"
+        if exceeded:
+            why = f"{named(row)} exceeds the limit of {exceeded}"
+            raise UserError(f"{place} of the recording {path}: {why}; {RESTORE}.")
 
 
 _NUMBER = (int, float)
@@ -198,10 +195,8 @@ def _complaint(judged: Mapping[str, Any], kernel: Kernel | None) -> str:
         return "it says failed, and no case did"
     if status == "not run" and cases:
         return f"it says not run, and has {len(cases)} cases"
-    complaints = (
-        f"case {i} {why}" for i, case in enumerate(cases, 1) if case["passed"] and (why := _wrong(case, kernel))
-    )
-    return next(complaints, "")
+    complaints = ((i, _wrong(case, kernel)) for i, case in enumerate(cases, 1) if case["passed"])
+    return next((f"case {i} {why}" for i, why in complaints if why), "")
 
 
 def _wrong(case: Mapping[str, Any], kernel: Kernel | None) -> str:

@@ -1,7 +1,7 @@
 """Measure on this machine's GPU and file the result under reports/recorded/<gpu>/, without Snakemake.
 
     workflow/scripts/record                              every family of the configuration
-    workflow/scripts/record --families ladder --sizes ladder=256,1024 --rounds 2 --toolkits cuda13
+    workflow/scripts/record --families ladder --toolkits cuda13 --config mine.yaml
     workflow/scripts/record --missing                    what has no current row; the other rows stay
     workflow/scripts/record --bundle mine.zip            the same, and one file to send (python -m gemmrepro accept)
     workflow/scripts/record --regimes --no-sweep --experiments none      sustained and in bursts, one more take
@@ -11,15 +11,16 @@
 For a machine that has a GPU and Python with CuPy, cuda-core, nvidia-ml-py, nvmath-python, pandas, pyarrow and tqdm, but
 need not have Snakemake, containers or a compiler: it takes the binaries that the workflow built elsewhere
 (results/build) and runs the project's own stages on them: numerical gate, gates, sweep, hardware counters, experiments.
-So it measures exactly the binaries that the workflow builds; recordings are matched to builds by their build keys.
+Recordings are matched to builds by their build keys.
 
-It is resumable: finished points stay in the journal under --work, and the same command continues from there. Exit code
-75 means that the budget ended first. Files appear under --out only when a family is complete.
+Settings are those of config/config.yaml, config/record.yaml and --config, such as
+``sweep: {rounds: 2, sizes: {ladder: [256, 1024]}}``. It is resumable: finished points stay in the journal under --work,
+and the same command continues from there. Exit code 75 means that the budget ended first. Files appear under --out only
+when a family is complete.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 import os
@@ -64,7 +65,7 @@ from gemmrepro.measure.recording import (
     read_rows,
     write_manifest,
 )
-from gemmrepro.recordings.bundles import sign, write_bundle
+from gemmrepro.recordings.bundles import write_bundle
 from gemmrepro.recordings.sweeps import place_of, planned
 from gemmrepro.registry import Kernel, card
 
@@ -72,9 +73,6 @@ say = sayer("record")
 
 CONFIGURATIONS = (ROOT / "config/config.yaml", ROOT / "config/record.yaml")
 """Settings of a recording, each over those before it."""
-
-LEAST = {"rounds": 2, "seconds": 0, "seeds": 1, "jobs": 1, "budget": 0}
-"""The least value of an option that is a number; 0: it must exceed that."""
 
 
 def stage(name: str, *arguments: str) -> int:
@@ -85,17 +83,14 @@ def stage(name: str, *arguments: str) -> int:
 
 
 def _succeed(name: str, *arguments: object) -> None:
+    """Run a stage; end with its exit code where it fails."""
     if code := stage(name, *map(str, arguments)):
-        raise Unsuccessful(code)
+        raise SystemExit(code)
 
 
 def _copy(source: Path, target: Path, names: Iterable[str]) -> None:
     for name in names:
         write_atomic(target / name, (source / name).read_bytes())
-
-
-class Unsuccessful(Exception):
-    """A stage ended with this exit code, the only argument; nothing more is done."""
 
 
 class Family:
@@ -108,8 +103,7 @@ class Family:
     """
 
     def __init__(self, name: str, asked: Namespace, config: dict[str, Any], gpu: Mapping[str, str]) -> None:
-        self.name, self.asked, self.gpu = name, asked, gpu
-        self.config = copy.deepcopy(config)
+        self.name, self.asked, self.gpu, self.config = name, asked, gpu, config
         self.recordings: Path = asked.out / gpu["slug"]
         self.gates: Path = asked.work / "gates"
         self.measured: Path = asked.work / "measure" / name
@@ -122,7 +116,6 @@ class Family:
         self.take = self._next_take()
 
     def record(self) -> None:
-        """Record the family. Raises Unsuccessful if a stage fails."""
         write_json(self._config_path, self.config)
         judged = (*self.kernels, *self._guests())
         self._judge_numerically(judged)
@@ -154,17 +147,16 @@ class Family:
         return [toolkit for toolkit in self.config["sweep"]["toolkits"] if toolkit in kernel.platform.toolkits]
 
     def _missing(self) -> list[str]:
-        """Ids of the timed kernels that lack a current row, with the toolkits and caches that the recording covers.
-
-        A recording of warm caches alone lacks no cold rows, unless the command line asks for them.
-        """
-        sweep, recorded = self.config["sweep"], covered(self.recordings / self.name)
-        sweep.update({name: values for name, values in recorded.items() if not getattr(self.asked, name)})
-        settings = Settings.of(sweep, self.name)
-        lacking = missing(self.name, settings, self.recordings / self.name, self.asked.build)
+        """Ids of the timed kernels that lack a current row of a point that the configuration asks for."""
+        settings = Settings.of(self.config["sweep"], self.name)
+        rows = _current(self.recordings / self.name / SUMMARY, SUMMARY_COLUMNS, self.asked.build)
+        have = {place_of(row) for row in rows}
+        points = planned(list(timed_kernels(self.name).values()), settings)
+        lacking = {point.kernel for place, point in points.items() if point.toolkit != LIBRARY and place not in have}
+        chosen = [kernel.id for kernel in self.kernels if kernel.id in lacking]
         where = f"{' and '.join(settings.toolkits)}, {' and '.join(settings.caches)} caches"
-        say(f"{self.name}: {', '.join(lacking) or 'no kernel'} without current rows ({where})")
-        return lacking
+        say(f"{self.name}: {', '.join(chosen) or 'no kernel'} without current rows ({where})")
+        return chosen
 
     def _next_take(self) -> int | None:
         """The number of the take of the regimes that is recorded now; None where none is."""
@@ -254,34 +246,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 _EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
-
-
-def missing(family: str, settings: Settings, recorded: Path, build: Path) -> list[str]:
-    """Ids of the timed kernels of `family` that lack a current row of a point that `settings` ask for.
-
-    Args:
-        recorded: the folder of the family's recording; it need not exist.
-        build: the folder of build records, whose keys decide what is current.
-
-    Raises:
-        UserError: the recording is corrupt.
-    """
-    have = {place_of(row) for row in _current(recorded / SUMMARY, SUMMARY_COLUMNS, build)}
-    points = planned(list(timed_kernels(family).values()), settings)
-    lacking = {point.kernel for place, point in points.items() if point.toolkit != LIBRARY and place not in have}
-    return [kernel.id for kernel in registry.kernels(family) if kernel.id in lacking]
-
-
-def covered(recorded: Path) -> dict[str, list[str]]:
-    """Toolkits and cache states of the rows in `recorded`, as settings of a sweep; {} where nothing is recorded.
-
-    Raises:
-        UserError: the recording is corrupt.
-    """
-    rows = read_rows(recorded / SUMMARY, SUMMARY_COLUMNS) if (recorded / SUMMARY).is_file() else []
-    kernels = [row for row in rows if row["toolkit"] != LIBRARY]
-    names = (("toolkits", "toolkit"), ("caches", "cache")) if kernels else ()
-    return {name: sorted({row[column] for row in kernels}) for name, column in names}
 
 
 def _current(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, str]]:
@@ -385,106 +349,56 @@ def _run(measured: Path, recorded: Path, kept: list[dict[str, str]], swept: set[
     }
 
 
-def parse_sizes(items: Iterable[str]) -> dict[str, list[int]]:
-    """``["ladder=256,512"]`` as {"ladder": [256, 512]}."""
-    sizes = {}
-    for item in items:
-        family, _, numbers = item.partition("=")
-        try:
-            sizes[family] = [int(number) for number in numbers.split(",")]
-        except ValueError:
-            form = "of the form family=size,size; for instance ladder=256,1024"
-            raise UserError(f"--sizes '{item}' is not {form}.") from None
-        registry.family(family)
-    return sizes
-
-
-def set_experiments(items: Iterable[str], settings: dict[str, Any]) -> None:
-    """Add ``["pytorch.training.iterations=500"]`` to the configuration's settings of experiments."""
-    for item in items:
-        try:
-            place, value = item.split("=", 1)
-            family, name, setting = place.split(".")
-            change = {setting: json.loads(value)}
-        except ValueError:
-            form = "of the form family.experiment.setting=value; for instance pytorch.training.iterations=500"
-            raise UserError(f"--setting '{item}' is not {form}.") from None
-        experiments.with_settings(experiments.experiment(family, name), change)
-        settings.setdefault(family, {}).setdefault(name, {}).update(change)
-
-
-def read_config(files: Iterable[Path]) -> dict[str, Any]:
-    """The settings of `files`, each over those before it. Raises UserError where that is no configuration."""
-    config: Any = {}
-    for path in files:
-        try:
-            config = merged(config, yaml.safe_load(path.read_text()))
-            if not isinstance(config["sweep"], dict):
-                raise TypeError("sweep holds no settings")
-        except FileNotFoundError:
-            raise UserError(f"the configuration {path} is missing.") from None
-        except (yaml.YAMLError, KeyError, TypeError) as error:
-            raise UserError(f"the configuration {path} is not usable ({error}).") from None
-    return config
-
-
 def configured(asked: Namespace) -> dict[str, Any]:
     """The configuration with the command line's changes; makes lists of the options that name several things.
 
     Raises:
         UserError: an argument or the configuration is invalid.
     """
-    asked.jobs = asked.jobs or min(4, os.cpu_count() or 1)
-    config = read_config([*CONFIGURATIONS, *filter(None, [asked.config])])
-    os.environ["GEMMREPRO_TUNED"] = config["tuned_gpu"]
-    for name, least in LEAST.items():
+    asked.jobs = min(4, os.cpu_count() or 1) if asked.jobs is None else asked.jobs
+    for name in ("jobs", "budget"):
         given = getattr(asked, name)
-        if given is not None and not (given >= least and 0 < given < math.inf):
-            raise UserError(f"--{name} must be {f'at least {least}' if least else 'more than 0'}, not {given}.")
+        if given is not None and not 0 < given < math.inf:
+            raise UserError(f"--{name} must be more than 0, not {given}.")
+    config: Any = {}
+    for path in filter(None, (*CONFIGURATIONS, asked.config)):
+        try:
+            config = merged(config, yaml.safe_load(path.read_text()))
+            sweep = config["sweep"] | {}
+        except FileNotFoundError:
+            raise UserError(f"the configuration {path} is missing.") from None
+        except (yaml.YAMLError, KeyError, TypeError) as error:
+            raise UserError(f"the configuration {path} is not usable ({error}).") from None
+    for family, changes in (config.get("experiments") or {}).items():
+        for name, settings in changes.items():
+            experiments.with_settings(experiments.experiment(family, name), settings)
+    os.environ["GEMMREPRO_TUNED"] = config["tuned_gpu"]
     asked.families = asked.families.split(",") if asked.families else config["families"]
     for family in asked.families:
         registry.family(family)
-    sweep = config["sweep"]
-    # What the command line states holds for every family.
-    for name, exceptions in (("toolkits", "toolkit_of"), ("caches", "cache_of")):
-        if given := getattr(asked, name):
-            sweep[name], sweep[exceptions] = given.split(","), {}
-    for family, stated in parse_sizes(asked.sizes).items():
-        sweep["sizes"][family], sweep["kernels_at"][family] = stated, None
-    if unknown := sorted(set(sweep["caches"]) - {"cold", "warm"}):
-        raise UserError(f"--caches has '{unknown[0]}'; choose cold, warm or cold,warm.")
-    sweep["rounds"] = asked.rounds or sweep["rounds"]
-    sweep["seconds_per_round"] = asked.seconds or sweep["seconds_per_round"]
-    config["gates"]["seeds"] = asked.seeds or config["gates"]["seeds"]
-    set_experiments(asked.setting, config.setdefault("experiments", {}))
-    if asked.no_counters:
-        sweep["counters"] = {}
+    if asked.toolkits:  # of every family
+        sweep |= {"toolkits": asked.toolkits.split(","), "toolkit_of": {}}
     if asked.experiments is not None:
         known = sorted({each.name for family in asked.families for each in experiments.declared(family)})
         asked.experiments = [] if asked.experiments == "none" else asked.experiments.split(",")
         if unknown := [name for name in asked.experiments if name not in known]:
             there = f"there are: {', '.join(known) or 'none'}"
             raise UserError(f"no chosen family has the experiment {', '.join(unknown)}; {there}.")
-    return config
+    return {**config, "sweep": sweep}
 
 
 def main(asked: Namespace) -> int:
-    """Record what is asked for; returns the exit code of the first stage that fails."""
+    """Record what is asked for."""
     asked.start = time.monotonic()
-    if asked.sign and not asked.bundle:
-        raise UserError("--sign signs a bundle; give --bundle, too.")
     config = configured(asked)
     if asked.fresh:
         shutil.rmtree(asked.work, ignore_errors=True)
     device.claim_gpu()  # one card for every stage
     gpu = device.described()
-    try:
-        for family in asked.families:
-            Family(family, asked, config, gpu).record()
-    except Unsuccessful as ended:
-        return int(ended.args[0])
+    for family in asked.families:
+        Family(family, asked, config, gpu).record()
     if asked.bundle:
         write_bundle(asked.out / gpu["slug"], asked.bundle, asked.families)
-        say(f"bundled as {asked.bundle}" + (f", signed by {sign(asked.bundle, asked.sign)}" if asked.sign else ""))
+        say(f"bundled as {asked.bundle}")
     say(f"done in {time.monotonic() - asked.start:.0f} s")
     return 0

@@ -8,9 +8,7 @@ Between cards, a card's value is the mean of its takes.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,27 +22,15 @@ from gemmrepro.measure.recording import CEILINGS, check_cells, check_manifest, m
 from gemmrepro.measure.regimes import FILES, READINGS, REGIMES, RUN, SAMPLES, SUMMARY, takes
 from gemmrepro.measure.rows import RegimePoint, Subject, by_point
 from gemmrepro.recordings.limits import check_limits
-from gemmrepro.recordings.sweeps import ceilings_of, check_family, check_follow, check_rates, read_run, read_table
+from gemmrepro.recordings.sweeps import Recording, ceilings_of, check_follow, check_rates, read_run, read_table
 from gemmrepro.registry import card
 
 Rows = Sequence[Mapping[str, str]]
 POINT = list(REGIME_POINT)
-
-
 _SENSORS = ("clock_mhz", "power_w", "temp_c", "throttle", "energy_j")
 
 
-@dataclass(frozen=True)
-class RegimeRecording:
-    """A take that passed every check; its rows carry the status they have today. The bytes are those of its files."""
-
-    rows: list[dict[str, str]]
-    samples: bytes
-    readings: bytes
-    run: Mapping[str, Any]
-
-
-def read_take(family: str, folder: Path, build: Path, synthetic: bool = False) -> RegimeRecording:
+def read_take(family: str, folder: Path, build: Path, synthetic: bool = False) -> Recording:
     """Read and check one take of `family`: a folder that `takes` lists.
 
     Args:
@@ -76,7 +62,7 @@ def read_take(family: str, folder: Path, build: Path, synthetic: bool = False) -
         apart = [{**row, "cache": row["regime"]} for row in rows]
         check_rates(family, apart, path)
     check_limits(family, apart, run, ceilings, path)
-    return RegimeRecording(rows, raw_samples, raw_readings, run)
+    return Recording(run, rows, raw_samples, readings=raw_readings)
 
 
 def point_of(row: Mapping[str, str]) -> RegimePoint:
@@ -86,14 +72,14 @@ def point_of(row: Mapping[str, str]) -> RegimePoint:
 
 def read_takes(
     family: str, recorded: Path, build: Path, synthetic: bool = False
-) -> tuple[list[RegimeRecording], dict[RegimePoint, int], list[dict[str, str]]]:
+) -> tuple[list[Recording], dict[RegimePoint, int], list[dict[str, str]]]:
     """All takes of `family` among a GPU's recordings, which of them counts for each point, and the rows that count."""
     found = [read_take(family, folder, build, synthetic) for folder in takes(recorded, family)]
     take_of = chosen(found)
     return found, take_of, [row for i, take in enumerate(found) for row in take.rows if take_of[point_of(row)] == i]
 
 
-def chosen(found: Sequence[RegimeRecording]) -> dict[RegimePoint, int]:
+def chosen(found: Sequence[Recording]) -> dict[RegimePoint, int]:
     """The number of the take in `found` whose row of a point counts: the last one with a current row.
 
     The rows of that point in other takes are superseded.
@@ -135,8 +121,7 @@ def _check_rows(family: str, rows: Rows, found: Mapping[RegimePoint, Subject], p
             raise refused(path, place, f"{row['baseline']} was not measured in the same passes")
         return regime_cells(row["regime"], found[point].blocks, other.blocks)
 
-    check_family(family, rows, path)
-    check_follow(rows, REGIME_POINT, {point: each.build_keys for point, each in found.items()}, cells, path)
+    check_follow(family, rows, REGIME_POINT, {point: each.build_keys for point, each in found.items()}, cells, path)
     _check_order(found, _operations(family, rows), path)
 
 
@@ -170,21 +155,8 @@ def _check_order(found: Mapping[RegimePoint, Subject], operations: Mapping[Regim
             raise refused(path, "", f"the blocks of {' '.join(members[1:])} are not in a balanced order")
 
 
-@dataclass(frozen=True)
-class Spread:
-    """Relative differences of medians in one regime.
-
-    Attributes:
-        rows: how many rows were compared.
-        middle, largest: the median of their differences, and the largest.
-        at: the row with the largest.
-    """
-
-    rows: int
-    middle: float
-    largest: float
-    at: str
-
+Spread = Mapping[str, Any]
+"""Relative differences of medians in one regime: how many `rows`, the `middle` and `largest` one, and where (`at`)."""
 
 TakeRows = tuple[Mapping[str, Any], Sequence[Mapping[str, str]]]
 """A take: its run.json, and the rows of its summary as text."""
@@ -229,7 +201,7 @@ def between_cards(rows: pd.DataFrame, regime: str) -> Spread | None:
     on one card, too (cuBLAS at 1024 by 11%).
     """
     kernels = rows[rows["alike"] & (rows["regime"] == regime) & (rows["toolkit"] != LIBRARY)]
-    return _spread(_differences(kernels.groupby([*POINT, "card"])["us"].agg(statistics.fmean).groupby(POINT)))
+    return _spread(_differences(kernels.groupby([*POINT, "card"])["us"].mean().groupby(POINT)))
 
 
 def _differences(times: Any) -> pd.Series:
@@ -240,7 +212,8 @@ def _differences(times: Any) -> pd.Series:
 def _spread(apart: pd.Series) -> Spread | None:
     if apart.empty:
         return None
-    return Spread(len(apart), statistics.median(apart), float(apart.max()), " ".join(apart.idxmax()))
+    largest = {"largest": float(apart.max()), "at": " ".join(apart.idxmax())}
+    return {"rows": len(apart), "middle": float(apart.median()), **largest}
 
 
 def by_card(rows: pd.DataFrame) -> dict[str, Any]:
@@ -261,11 +234,7 @@ def agreement(found: Sequence[TakeRows]) -> dict[str, Any]:
     """How far takes agree, as run.json has it: their number, that of cards, spreads by regime, and `by_card`."""
     rows = rows_of(found)
     spreads = {
-        regime: {
-            name: None if spread is None else asdict(spread)
-            for name, spread in (("repeated", repeated(rows, regime)), ("between_cards", between_cards(rows, regime)))
-        }
-        for regime in REGIMES
+        regime: {"repeated": repeated(rows, regime), "between_cards": between_cards(rows, regime)} for regime in REGIMES
     }
     cards = {run["gpu"].get("card", "") for run, _ in found}
     return {"takes": len(found), "cards": len(cards), "spread": spreads, "by_card": by_card(rows)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -69,15 +69,16 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Recording:
-    """A family's recording that passed every check; its rows and counters carry the status they have today.
+    """A recording that passed every check: its rows and counters with the status that they have today, and its files.
 
-    `samples` holds the bytes of samples.parquet.
+    A sweep's has no `readings`, a take of the regimes has no `counters`.
     """
 
-    rows: list[dict[str, str]]
-    counters: list[dict[str, str]]
     run: Mapping[str, Any]
+    rows: list[dict[str, str]]
     samples: bytes
+    counters: Sequence[dict[str, str]] = ()
+    readings: bytes = b""
 
 
 def read_whole(family: str, folder: Path, build: Path, synthetic: bool = False) -> Recording:
@@ -97,8 +98,7 @@ def read_whole(family: str, folder: Path, build: Path, synthetic: bool = False) 
     check_cells(COUNTER_ROW, counted, folder / COUNTERS)
     run = read_run(folder, synthetic)
     raw, samples = read_samples(folder / SAMPLES)
-    check_family(family, rows, path)
-    check_samples_of(rows, samples, path)
+    check_samples_of(family, rows, samples, path)
     with card.of(run["gpu"]):
         rows, counted = mark(rows, build), mark(counted, build)
         _check_points(family, rows, run, path)
@@ -106,7 +106,7 @@ def read_whole(family: str, folder: Path, build: Path, synthetic: bool = False) 
     check_limits(family, rows, run, ceilings_of(folder.parent, run, synthetic), path)
     check_counters(counted, rows, folder / COUNTERS)
     check_gates(family, folder / GATES, run["gpu"]["name"])
-    return Recording(rows, counted, run, raw)
+    return Recording(run, rows, raw, counted)
 
 
 def read_summary(folder: Path) -> list[dict[str, str]]:
@@ -132,14 +132,7 @@ def ceilings_of(recordings: Path, run: Mapping[str, Any], synthetic: bool = Fals
     return Ceilings.of(read_summary(ceilings), of) if of["gpu"]["name"] == run["gpu"]["name"] else Ceilings()
 
 
-def check_family(family: str, rows: Rows, path: Path) -> None:
-    """Raises UserError for the first row of another family."""
-    for number, row in enumerate(rows, 2):
-        if row["family"] != family:
-            raise refused(path, f"line {number}", f"it is a row of family {row['family']}, and this is {family}")
-
-
-def check_samples_of(rows: Rows, samples: Mapping[tuple[str, ...], PointSamples], path: Path) -> None:
+def check_samples_of(family: str, rows: Rows, samples: Mapping[tuple[str, ...], PointSamples], path: Path) -> None:
     """Check that rows and samples are of the same points, and that every row says of its samples what they are.
 
     Raises:
@@ -149,26 +142,24 @@ def check_samples_of(rows: Rows, samples: Mapping[tuple[str, ...], PointSamples]
     def cells(row: Mapping[str, str], point: tuple[str, ...], place: str) -> dict[str, float | str | None]:
         own = samples[point]
         if bool(row["baseline"]) != (own.baseline is not None):
-            other = (
-                "has a baseline, and its samples have none" if row["baseline"] else "has none of its samples' baseline"
-            )
-            raise refused(path, place, f"{named(row)} {other}")
-        if own.baseline is not None:
-            return {**derived.time_cells(own.times), **derived.ratio_cells(own.times, own.baseline)}
-        alone = dict.fromkeys(("baseline_median_us", "ratio", "ratio_ci_low", "ratio_ci_high"))
-        return {**derived.time_cells(own.times), **alone}
+            other = "a baseline, and its samples have none" if row["baseline"] else "none of its samples' baseline"
+            raise refused(path, place, f"{named(row)} has {other}")
+        compared = derived.NOT_COMPARED if own.baseline is None else derived.ratio_cells(own.times, own.baseline)
+        return {**derived.time_cells(own.times), **compared}
 
-    check_follow(rows, POINT, {point: {each.build_key} for point, each in samples.items()}, cells, path)
+    keys = {point: {taken.build_key} for point, taken in samples.items()}
+    check_follow(family, rows, POINT, keys, cells, path)
 
 
 def check_follow(
+    family: str,
     rows: Rows,
     names: Sequence[str],
     keys: Mapping[tuple[str, ...], Set[str]],
     cells: Callable[[Mapping[str, str], tuple[str, ...], str], Mapping[str, float | str | None]],
     path: Path,
 ) -> None:
-    """Check that rows are those of the samples, each once, and hold what `cells` computes from these.
+    """Check that rows are the family's and those of the samples, each once, and hold what `cells` computes from these.
 
     Args:
         names: the columns that name a point.
@@ -182,6 +173,8 @@ def check_follow(
     for number, row in enumerate(rows, 2):
         place, point = f"line {number}", tuple(row[name] for name in names)
         said = " ".join(filter(None, point))
+        if row["family"] != family:
+            raise refused(path, place, f"it is a row of family {row['family']}, and this is {family}")
         if point in seen:
             raise refused(path, place, f"it repeats {said}")
         if point not in keys:
@@ -207,10 +200,7 @@ def mismatch(cell: str, value: float | str | None, source: str = "its samples gi
 def check_rates(family: str, rows: Iterable[Mapping[str, str]], path: Path) -> None:
     """Check the rates of all current rows: the work of a launch over its median.
 
-    Stale rows are left out: the work of what they ran need not be that of what is declared today.
-
-    Raises:
-        UserError: names the first row whose rate does not follow.
+    The work of what a stale row ran need not be that of what is declared today.
     """
     for number, row in enumerate(rows, 2):
         if row["status"] == "stale":
@@ -226,24 +216,20 @@ def check_rates(family: str, rows: Iterable[Mapping[str, str]], path: Path) -> N
 
 def _check_points(family: str, rows: Rows, run: Mapping[str, Any], path: Path) -> None:
     """Current rows have as many rounds as a sweep of run.json, and those of a kernel are all that it planned."""
-    configs = [run["config"], *(sweep["config"] for sweep in run.get("earlier", []))]
     try:
-        rounds = {str(config["rounds"]) for config in configs}
+        rounds = {str(sweep["config"]["rounds"]) for sweep in (run, *run.get("earlier", []))}
         settings = Settings.of(run["config"], family)
     except (AttributeError, KeyError, TypeError, ValueError):
         raise refused(path.with_name(RUN), "", "its config is no sweep section of a configuration") from None
-    timed = {
-        (row["kernel"], row["toolkit"]) for row in rows if row["status"] == "current" and row["toolkit"] != LIBRARY
-    }
-    timed -= {(entry["kernel"], entry["toolkit"]) for entry in run.get("skipped", [])}
     for number, row in enumerate(rows, 2):
         if row["status"] == "current" and row["rounds"] not in rounds:
             why = f"{named(row)} has {row['rounds']} rounds, and {RUN} {' or '.join(sorted(rounds))}"
             raise refused(path, f"line {number}", why)
-    kernels = [kernel for kernel in registry.kernels(family) if kernel.timing.timed]
+    whole = {(row["kernel"], row["toolkit"]) for row in rows if row["status"] == "current"}
+    whole -= {(entry["kernel"], entry["toolkit"]) for entry in run.get("skipped", [])}
     there = {place_of(row) for row in rows}
-    for place, point in planned(kernels, settings).items():
-        if (point.kernel, point.toolkit) in timed and place not in there:
+    for place, point in planned([each for each in registry.kernels(family) if each.timing.timed], settings).items():
+        if point.toolkit != LIBRARY and (point.kernel, point.toolkit) in whole and place not in there:
             raise refused(path, "", f"it has no row of {point}, and {RUN} does not say that it was skipped")
 
 
@@ -257,8 +243,7 @@ def planned(kernels: Sequence[Kernel], settings: Settings) -> dict[tuple[str, ..
     points, _ = plan_points(
         kernels, settings.sizes, settings.toolkits, settings.caches, lambda *_: None, settings.is_timed_at
     )
-    shapes = [(point, point.shape) for point in points]
-    return {(one.kernel, one.toolkit, str(at.m), str(at.n), str(at.k), one.cache): one for one, at in shapes}
+    return {(at.kernel, at.toolkit, *map(str, astuple(at.shape)), at.cache): at for at in points}
 
 
 def check_counters(counted: Rows, rows: Rows, path: Path) -> None:

@@ -1,7 +1,8 @@
 """The articles whose claims are judged: one folder each under articles/.
 
 `article.yaml` says what the text is and how it measured, `numbers.csv` holds every number that it prints, `map.yaml`
-whose programs our kernels are, `claims.yaml` what it states (`gemmrepro.judge`).
+whose programs our kernels are, `claims.yaml` what it states (`gemmrepro.judge`), and `figures.py` draws its tables and
+charts beside what was measured (`gemmrepro.experiments.tables`).
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 from gemmrepro.registry import chips
 
 NAME = "[a-z0-9]+(-[a-z0-9]+)*"
 ARTICLE, NUMBERS, MAP, CLAIMS = FILES = ("article.yaml", "numbers.csv", "map.yaml", "claims.yaml")
+FIGURES = "figures.py"
+SCHEMA = "workflow/schemas/claims.schema.yaml"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +33,6 @@ class Article:
         source: the article that is the same text; None for one of its own.
         hardware: the name of its chip in chips.yaml, by each name in the column `hardware`; None for what is no GPU.
         toolkits: its claims are judged on the first that has measurements.
-        regime: how it measured; None where it does not say.
-        short: what pictures and headings call it; its name where it does not say.
         headlines: the ids of the claims that it is known for, each with what the report's first picture calls it.
         stories: what became of some claims, by id, for the report's first page.
         derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.derived`).
@@ -69,26 +68,23 @@ def folder(name: str) -> Path:
 
 
 def files(name: str) -> list[Path]:
-    """The files of an article, those that it has."""
+    """What an article's claims rest on: its files, those that it has, but for its figures."""
     return [path for file in FILES if (path := folder(name) / file).is_file()]
 
 
 def article_names() -> tuple[str, ...]:
-    """Names of the folders under articles/, in alphabetical order.
-
-    Raises:
-        UserError: there is a file that nothing reads, or a folder without article.yaml.
-    """
+    """Names of the folders under articles/. Raises UserError at a file that nothing reads, or without article.yaml."""
     names = []
     for path in sorted(paths.ARTICLES_DIR.glob("[!.]*")):
         if not path.is_dir():
             raise UserError(f"{path}: nothing reads it; articles/ holds a folder per article. Move or remove it.")
         if not re.fullmatch(NAME, path.name):
             raise UserError(f"{path}: an article's name has small letters, digits and hyphens; rename the folder.")
-        found = {each.name for each in path.glob("[!.]*")}
-        if strange := sorted(found - set(FILES)):
-            raise UserError(f"{path / strange[0]}: nothing reads it; an article has {', '.join(FILES)}. Remove it.")
-        if ARTICLE not in found:
+        found = sorted(each for each in path.glob("[!.]*") if each.name != "__pycache__")
+        if strange := [each for each in found if each.name not in (*FILES, FIGURES) or not each.is_file()]:
+            known = ", ".join((*FILES, FIGURES))
+            raise UserError(*(f"{each}: nothing reads it; an article has {known}. Remove it." for each in strange))
+        if not (path / ARTICLE).is_file():
             raise UserError(f"{path / ARTICLE} is missing; write it, or remove the folder.")
         names.append(path.name)
     return tuple(names)
@@ -128,22 +124,18 @@ def expanded(entries: Sequence[Any]) -> list[Any]:
 
     `each` lists the cases, mappings of the same names to values, or gives a list of values by name, of which every
     combination is a case. ``{n}`` anywhere in such an entry stands for the value of n; a string that is nothing else
-    becomes the value itself.
-
-    Raises:
-        UserError: `each` names no values, or its id does not tell its claims apart.
+    becomes the value itself. Raises UserError if `each` names no values, or its id does not tell its claims apart.
     """
     found: list[Any] = []
     for entry in entries:
         if not isinstance(entry, dict) or "each" not in entry:
             found.append(entry)
             continue
-        cases, name = _cases(entry["each"]), entry.get("id")
+        cases = _cases(entry["each"])
         claims = [_filled({key: value for key, value in entry.items() if key != "each"}, case) for case in cases]
         if not claims or len({str(claim.get("id")) for claim in claims}) < len(claims):
             raise UserError(
-                f"claim '{name}', key 'each': give lists of values by name, or a list of cases, and use what tells "
-                "them apart in the id."
+                "key 'each': give lists of values by name, or a list of cases, and use what tells them apart in the id."
             )
         found += claims
     return found
@@ -183,11 +175,7 @@ class Program:
 
 
 def programs(name: str) -> Mapping[str, Program]:
-    """What stands for each system of an article that its map names; empty without a map.
-
-    Raises:
-        UserError: map.yaml is wrong, or says two things of one kernel.
-    """
+    """What stands for each system of an article's map. Raises UserError if it says two things of one kernel."""
     path = folder(name) / MAP
     return _read_map(path) if path.is_file() else {}
 
@@ -224,37 +212,75 @@ def _families(name: str) -> Collection[str]:
     """The families that an article's map and claims name."""
     named: list[Any] = [each for program in programs(name).values() for each in program.kernels]
     for entry in declared(folder(name) / CLAIMS):
-        compute = entry.get("compute") or {}
+        compute = entry.get("compute", {})
         named += [entry.get("id"), entry.get("family"), compute.get("kernel"), compute.get("over")]
         named += compute.get("kernels") or ()
     return {str(each).split(".")[0] for each in named}
 
 
 def declared(path: Path) -> list[Mapping[str, Any]]:
-    """The entries of a claims.yaml, a table's as one per case, whatever else is wrong with them; none without a file.
+    """The entries of a claims.yaml; none without a file. Raises UserError as `document_of`."""
+    return document_of(path)["claims"] if path.is_file() else []
+
+
+def document_of(path: Path) -> Mapping[str, Any]:
+    """A claims.yaml with its tables as one entry per case.
 
     Raises:
-        UserError: it is not YAML, or a table names no cases.
+        UserError: it is not YAML, a table names no cases, or an entry lacks what every one has.
     """
-    document = document_of(path) if path.is_file() else None
-    listed = document.get("claims") if isinstance(document, dict) else None
-    return [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-
-
-def document_of(path: Path) -> Any:
-    """A claims.yaml with its tables as one entry per case. Raises UserError as `declared`."""
-    try:
-        document = _parsed(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}.") from None
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    return document
+    return _document(path, schemas.text_at(path))
 
 
 @cache
-def _parsed(text: str) -> Any:
-    document = schemas.parse_yaml(text)
-    if isinstance(document, dict) and isinstance(document.get("claims"), list):
-        return {**document, "claims": expanded(document["claims"])}
-    return document
+def _document(path: Path, text: str) -> Mapping[str, Any]:
+    document = schemas.yaml_at(path, text)
+    listed = document.get("claims") if isinstance(document, dict) else None
+    if not isinstance(listed, list) or not listed:
+        raise UserError(f"{path}, line 1: there must be a list 'claims'; write it, or remove the file. See {SCHEMA}.")
+    entries, wrong = list[Any](), list[str]()
+    for number, entry in enumerate(listed, 1):
+        try:
+            cases = expanded([entry])
+        except UserError as error:
+            wrong.append(f"{claim_place(path, entry, number)}, {error}")
+            continue
+        wrong += [
+            f"{claim_place(path, case, number)}{why}. See {SCHEMA}." for case in cases if (why := _misshapen(case))
+        ]
+        entries += cases
+    if wrong:
+        raise UserError(*wrong)
+    return {**document, "claims": entries}
+
+
+def claim_place(path: Path, entry: Any, number: int = 0) -> str:
+    """``path, line 12, claim 'a.b'`` of an entry or an id; without a line where `derive` of article.yaml makes it."""
+    name = entry.get("id") if isinstance(entry, dict) else entry if not number else None
+    if not isinstance(name, str):
+        return f"{path}, claim number {number}"
+    text = schemas.text_at(path) if path.is_file() else ""
+    for found in re.finditer(r"^ *- id: (\S+)", text, re.M):
+        if re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", re.escape(found[1])), name):
+            return f"{path}, line {text.count(chr(10), 0, found.start(1)) + 1}, claim '{name}'"
+    return f"{path}, claim '{name}'"
+
+
+_OUTLINE = {
+    **dict.fromkeys(("id", "family", "derive"), (str, "text")),
+    **{"published": (list, "a list"), "compute": (dict, "a mapping"), "transfer": (dict, "a mapping")},
+}
+"""Keys of an entry that are read before it is held against the schema."""
+
+
+def _misshapen(entry: Any) -> str:
+    """What keeps an entry from being read at all; '' if nothing does."""
+    if not isinstance(entry, dict) or "id" not in entry:
+        return ": it must be a mapping with an 'id'"
+    for key, (kind, words) in _OUTLINE.items():
+        if key in entry and not isinstance(entry[key], kind):
+            return f", key '{key}': {entry[key]!r:.60} is not {words}"
+    if any(not isinstance(row, dict) for row in entry.get("published", ())):
+        return ", key 'published': each must be a mapping of the cells of a row"
+    kernels = entry.get("compute", {}).get("kernels", [])
+    return "" if isinstance(kernels, list) else f", key 'compute.kernels': {kernels!r:.60} is not a list"

@@ -35,7 +35,7 @@ def sms() -> int:
 
 
 def watts() -> float:
-    """Watts that the card at hand may draw."""
+    """Watts that it may draw."""
     return _at_hand.watts
 
 
@@ -47,12 +47,7 @@ def use(card: Card) -> None:
 
 @contextmanager
 def of(card: Card | Mapping[str, Any] | None) -> Iterator[None]:
-    """Have this card at hand for a while.
-
-    Args:
-        card: or the object that describes it in a recording (``sm_count``, ``power_cap_w``). Verdicts of gates did not
-            always have one, nor do runs without a GPU: the reference.
-    """
+    """Have a card at hand for a while: a given one, the one that a recording describes, or the reference."""
     before = _at_hand
     use(card if isinstance(card, Card) else described(card or {}))
     try:
@@ -62,7 +57,7 @@ def of(card: Card | Mapping[str, Any] | None) -> Iterator[None]:
 
 
 def described(gpu: Mapping[str, Any]) -> Card:
-    """The card that a recording describes."""
+    """The card that a recording describes (``sm_count``, ``power_cap_w``); the reference if it describes none."""
     if "sm_count" not in gpu:
         return REFERENCE
     return Card(gpu["sm_count"], gpu.get("power_cap_w") or float("inf"))

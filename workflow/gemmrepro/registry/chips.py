@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro.core import paths, schemas
+from gemmrepro.core.architectures import dotted
 from gemmrepro.errors import UserError
 
 FILE = "chips.yaml"
@@ -55,6 +56,11 @@ issue less: GeForce halves tensor cores with fp32 sums. Unknown capabilities are
 """
 
 
+def fp64_per_clock(capability: tuple[int, int]) -> int:
+    """Multiply-adds in fp64 of an SM in a clock cycle without tensor cores; of an unknown one, 1/64 of fp32's."""
+    return MOST_PER_CYCLE.get(dotted(capability), {}).get("fp64", 4) // 2
+
+
 @dataclass(frozen=True)
 class Rate:
     """One rate of one GPU, and where it comes from: ``38.7 TFLOP/s``, ``data sheet``."""
@@ -67,10 +73,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Chip:
-    """A GPU by its name here. `devices` are the names that the driver gives it.
-
-    `capability` is compute capability x 10. `figures` holds the value and the document of each rate.
-    """
+    """A GPU: compute capability x 10, its names by the driver, and the value and document of each rate."""
 
     name: str
     capability: int
@@ -79,13 +82,10 @@ class Chip:
 
     def rate(self, name: str) -> Rate | None:
         """A rate of the data sheet, or one that follows from it; None if the document has none."""
-        figure = self.figures.get(name)
-        if figure is not None:
+        if figure := self.figures.get(name):
             return Rate(name, figure[0], RATES[name], figure[1])
-        if name not in ("cycles", "shared"):
-            return None
         sms, clock = self.figures.get("sms"), self.figures.get("clock")
-        return derived(name, sms[0], clock[0], clock[1]) if sms and clock else None
+        return derived(name, sms[0], clock[0], clock[1]) if name in ("cycles", "shared") and sms and clock else None
 
 
 def derived(name: str, sms: float, clock_mhz: float, source: str) -> Rate:

@@ -24,8 +24,6 @@ class Family:
     """A folder of kernels around one article or question.
 
     Attributes:
-        name: the folder's name under kernels/.
-        title: the heading of its chapter.
         article: the article's folder in articles/; None for a family without one.
         summary: one sentence on what is computed, and how.
         figures: names of the figures of its measurements, in order: "ratio", or functions of its figures.py.
@@ -88,10 +86,8 @@ class Tunable:
     """A rung whose constants can be tuned.
 
     Attributes:
-        id: the id of the kernel with the best constants (``ladder.warptile_tuned``).
-        space: values to try, by constant.
-        allowed: whether a combination can be compiled and launched.
-        make: the kernel with given constants.
+        id: that of the kernel with the best constants (``ladder.warptile_tuned``).
+        space: values to try, by constant; `allowed` tells which combinations can be compiled and launched.
         sizes: sizes to time it at, instead of the configuration's.
     """
 
@@ -118,11 +114,7 @@ class Tunable:
 
 
 def winners_path(family_name: str, gpu: str | None = None) -> Path:
-    """The file of a family's tuned constants for `gpu`.
-
-    Without `gpu`, the file that kernels are built with: that of the GPU in the environment variable GEMMREPRO_TUNED
-    (`tuned_gpu` of the configuration), by default an H200.
-    """
+    """The file of a family's tuned constants for `gpu`, by default for the one that GEMMREPRO_TUNED names, or H200."""
     return paths.KERNELS_DIR / family_name / "tuned" / f"{gpu or os.environ.get('GEMMREPRO_TUNED', 'h200')}.json"
 
 
@@ -138,8 +130,7 @@ TUNE_AGAIN = "run snakemake --config tuned_gpu=none tune on that GPU"
 def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
     """The kernel with the tuned constants, or nothing if it was never tuned for this GPU.
 
-    Raises:
-        UserError: the file of winners is corrupt, or has constants outside the tunable's space.
+    Raises UserError if the file of winners is corrupt, or has constants outside the tunable's space.
     """
     path = winners_path(tunable.id.split(".", 1)[0])
     if not path.is_file():

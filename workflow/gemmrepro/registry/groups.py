@@ -47,16 +47,13 @@ class Code:
 
     Attributes:
         entry: the entry point. CuTe's DSL names it after the function, followed by ``_0``; cuTile after the function.
-        compiler: one of `compilers.COMPILERS`.
         function: the function of a cuTile source if its name is not `entry`.
-        params: constants of the source (tile sizes) by lower-case name. They repeat the source's values; `check`
-            compares them.
+        params: constants of the source (tile sizes) by lower-case name, as `check` finds them there.
         defines: macros for nvcc (see `parameters`); for a cuTile source, the function's constants.
-        headers: files that the source includes, relative to kernels/; their content is part of the build key.
+        headers: files that the source includes, relative to kernels/.
         packages: Python packages whose C++ headers the source includes (``nvidia-cutlass``).
         flags: flags for nvcc in addition to those of every kernel.
-        ptx: an architecture (``80``) whose PTX is assembled for all targets, so that nvcc's front end runs only once
-            on slow templates.
+        ptx: an architecture (``80``) whose PTX is assembled for all targets: slow templates are read only once.
     """
 
     entry: str
@@ -80,7 +77,6 @@ class Call:
             `tensor_maps`. ``array:a`` is an array as cuTile passes it: pointer, lengths and strides, both in elements
             and int32. A GEMM without alpha and beta computes C = A B.
         scalars: values that the kernel requires of scalar arguments, by name.
-        tensor_maps: TMA descriptors by operand.
     """
 
     arguments: tuple[str | int, ...] = ()
@@ -95,7 +91,6 @@ class Platform:
     Attributes:
         min_capability: the lowest compute capability; used if `targets` is empty.
         targets: the only targets that it is compiled for (``80``, ``90a``).
-        toolkits: CUDA toolkits that compile it.
         chosen_for: the target that its constants were tuned on; on others they may spill registers.
         tuned_sms: SMs of the card whose measured times or energies its choices rest on; 0: on none.
     """
@@ -112,8 +107,7 @@ class Accepts:
     """Shapes that the kernel can run.
 
     Attributes:
-        multiple_of: required divisors of axes (``m n k``).
-        at_most: upper bounds of axes; k of a histogram is the number of bins.
+        multiple_of, at_most: divisors and upper bounds of axes (``m n k``); k of a histogram is the number of bins.
         max_elements: upper bound of the elements of each operand, from the index type.
     """
 
@@ -144,8 +138,7 @@ class Timing:
     Attributes:
         baseline: the library call that it is compared with (``cublas.sgemm``), or None; mandatory.
         timed: whether a sweep times it; False for a kernel that only an experiment uses.
-        timed_to: the largest size (m, n or k) at which it is timed, if larger launches or their checks take seconds; 0
-            for no limit.
+        timed_to: the largest size (m, n or k) at which it is timed, if larger ones take seconds; 0 for no limit.
     """
 
     baseline: str | None = UNSTATED
@@ -181,8 +174,8 @@ class Expect:
     Attributes:
         opcode: a regular expression for a whole opcode with its modifiers (``LDG\\.E\\.128(\\..*)?``).
         why: the idea that the opcode shows, one sentence.
-        least, most: inclusive bounds on the count in the entry point's code; None means no upper bound.
-        archs: architectures (``90``) to which it applies; by default all that the kernel is compiled for.
+        least, most: inclusive bounds on the count in the entry point's code.
+        archs: architectures (``90``) to which it applies; by default all.
     """
 
     opcode: str
@@ -194,14 +187,9 @@ class Expect:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Architectures for which the compiler must refuse a source.
+    """Architectures (``80``) for which the compiler must refuse a source; once it accepts, the static gate fails.
 
-    The build leaves them out after the refusal; the static gate fails once the compiler accepts the source.
-
-    Attributes:
-        archs: the architectures (``80``).
-        message: a regular expression that the compiler's message must contain.
-        why: the reason, one sentence.
+    `message` is a regular expression that the compiler's message must contain, `why` the reason in a sentence.
     """
 
     archs: tuple[str, ...]
@@ -218,14 +206,12 @@ class Promises:
         spills: targets on which the kernel must spill registers, of one toolkit (``cuda13:80``) or of each (``80``); on
             all others it must not.
         refusals: targets that the compiler must refuse (cuTile only).
-        error: a bound on the error of each element of AB by the scheme's design, in addition to the rounding of an
-            ordinary sum; |alpha| scales it. It takes A[m,k] and B[k,n] in float64 and their array module, and returns
-            an array that broadcasts to [m,n].
+        error: a bound on the error of each element of AB by design, beside the rounding of an ordinary sum; |alpha|
+            scales it. It takes A[m,k] and B[k,n] in float64 and their array module; its result broadcasts to [m,n].
         error_copies: memory that `error` needs, in multiples of the bytes of A, B and C together.
-        spoils: whether an Inf or NaN in A or B turns the whole affected row or column of C into NaN; `error` is not
-            applied there.
-        gate_shapes: additional shapes for the numerical gate, on which the kernel takes paths that smaller ones do not;
-            a `PerCard` where they depend on the card.
+        spoils: whether an Inf or NaN in A or B turns the whole affected row or column of C into NaN.
+        gate_shapes: additional shapes for the numerical gate, on which the kernel takes other paths; a `PerCard` where
+            they depend on the card.
     """
 
     expects: tuple[Expect, ...] = ()
@@ -243,10 +229,9 @@ class Promises:
 
 @dataclass(frozen=True)
 class Launch:
-    """Grid (blocks), block (threads) and cluster (blocks) of one launch.
+    """Grid (blocks), block (threads), cluster (blocks) and dynamic shared memory per block of one launch.
 
     Attributes:
-        shared_bytes: dynamic shared memory per block.
         early: whether it may begin before the kernel before it on the stream has ended (programmatic dependent launch).
             Such a kernel waits by ``griddepcontrol.wait`` before it reads what another wrote, or writes what one reads.
     """
@@ -287,10 +272,7 @@ class Variant:
 class Buffer:
     """An array beside A, B and C: what one launch hands on to the next, or the blocks of one launch to each other.
 
-    Two launches that may run at the same time need arrays of their own.
-
     Attributes:
-        dtype: its element type.
         lengths: its dimensions for a shape; the last one is contiguous.
         multiples: a divisor of each dimension on every shape that the kernel takes; by default 1.
         zeroed: whether it is zero before the first run; every run must leave it so. Other arrays are undefined.
@@ -307,8 +289,6 @@ class Step:
     """One launch of a run of several.
 
     Attributes:
-        entry: its entry point.
-        launch: grid, block and shared memory for a shape.
         arguments: as in `Call.arguments`; also arrays of the workspace by name, an int for itself (int32), and
             ``n=4096`` for another value of n's type.
         function: the function of a cuTile source if its name is not `entry`: one function that is launched on arrays
@@ -331,14 +311,12 @@ class Step:
 
 @dataclass(frozen=True)
 class LibraryStep:
-    """A step that calls cuBLAS: several products of one shape on arrays of the workspace, in sequence.
+    """A step that calls cuBLAS: `count` products of one shape on arrays of the workspace, in sequence.
 
     Attributes:
-        problem: operation, types and layout of each product.
         shape: the shape of one product, for a shape of the kernel.
         arrays: names of A, B and C in the workspace.
         strides: elements between consecutive products' A, B and C.
-        count: number of products.
     """
 
     problem: Problem
@@ -357,12 +335,9 @@ class Run:
     """A run that is not just one launch; empty for most kernels.
 
     Attributes:
-        variants: entry points for different shapes. Each must pass the gates; the record's own entry point and tensor
-            maps are those of the first.
-        choose: the variant that runs a shape.
+        variants: entry points for different shapes, of which `choose` names one; the record's own is the first.
         steps: several launches in order, or a function from a shape to them. The function may omit steps, but each
             must occur on one of `USUAL_SHAPES`. The record itself describes the main one, its `Code.entry`.
-        workspace: arrays beside A, B and C, by name; see `Buffer`.
         program: a host program that decides between launches; its argument is a `gpu.loaded.Launches`.
     """
 
@@ -379,9 +354,8 @@ class CompilerTraits:
 
     Attributes:
         takes: optional fields of a record that this compiler supports.
-        reads_record: whether types, arguments and blocks come from the record; otherwise the source states them.
-        chooses_block: whether the compiler chooses the block size and its code requests shared memory itself, so that
-            the record's launch states neither.
+        reads_record: whether types, arguments and blocks come from the record, and not from the source.
+        chooses_block: whether block and shared memory come from the compiler, and not from the record's launch.
         just_in_time: whether it can also compile at launch, for the arrays that are passed.
     """
 
@@ -389,10 +363,6 @@ class CompilerTraits:
     reads_record: bool = True
     chooses_block: bool = False
     just_in_time: bool = False
-
-    def misplaced(self, optional: Mapping[str, object]) -> Iterator[str]:
-        """Names of the non-empty fields in `optional` that this compiler does not support."""
-        return (name for name, value in optional.items() if value and name not in self.takes)
 
 
 COMPILERS: Mapping[str, CompilerTraits] = MappingProxyType(

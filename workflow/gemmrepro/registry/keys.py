@@ -36,7 +36,6 @@ CHECKS = frozenset(
 )
 """Fields that only gates and the report read."""
 
-
 TIMING_METHOD = 1
 """The number of the method by which `gemmrepro.timing` times a launch. A higher one makes all rows measured before
 stale."""
@@ -65,14 +64,11 @@ def launched(kernel: Kernel, shapes: Iterable[Shape]) -> list[Any]:
 
 
 def compiled(kernel: Kernel) -> str:
-    """What the build reads of a record beside its source files.
-
-    CUDA C++ says in its source what it is launched with; the Python languages take it from the record.
-    """
+    """What the build reads of a record beside its source files, which in CUDA C++ say what they are launched with."""
     parts = [_record(code.code, frozenset({"params"})) for code in kernel.codes]
     record: list[Any] = [parts, kernel.platform.min_capability, kernel.platform.targets]
     if kernel.compiler_traits.reads_record:
-        calls = [[code.call.arguments, code.blocks, *_maps(code)] for code in kernel.codes]
+        calls = [[code.call.arguments, code.blocks, _plain(code.call.tensor_maps)] for code in kernel.codes]
         arrays = {name: [array.dtype, array.multiples] for name, array in kernel.run.workspace.items()}
         refusals = [[refusal.archs, refusal.message] for refusal in kernel.promises.refusals]
         record += [calls, arrays, refusals, _plain(kernel.compute), sorted(kernel.accepts.multiple_of.items())]
@@ -100,11 +96,6 @@ def told(family: str) -> str:
     records = [_record(kernel, frozenset()) for kernel in kernels(family)]
     errors = [described(kernel.promises.error) for kernel in kernels(family)]
     return digest(json.dumps([_plain(family_record(family)), records, errors]))
-
-
-def _maps(code: Kernel) -> Iterator[Any]:
-    if code.call.tensor_maps:
-        yield _plain(code.call.tensor_maps)
 
 
 def _usual_runs(some: Sequence[Kernel]) -> list[Any]:

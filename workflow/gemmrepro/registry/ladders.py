@@ -9,6 +9,7 @@ kernels of that source (other slices, other moduli).
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import takewhile
 
 from gemmrepro.registry import families
 from gemmrepro.registry.records import Kernel
@@ -45,10 +46,7 @@ def apart(family: str) -> list[Kernel]:
 
 def original(kernel: Kernel) -> Kernel | None:
     """The first kernel made from the same source, or None if it is this one."""
-    for sibling in families.kernels(kernel.family):
-        if _source_of(sibling) == _source_of(kernel):
-            return None if sibling.id == kernel.id else sibling
-    return None
+    return next((sibling for sibling in _preceding(kernel) if _source_of(sibling) == _source_of(kernel)), None)
 
 
 def is_tuned(kernel: Kernel) -> bool:
@@ -61,18 +59,17 @@ def is_tuned(kernel: Kernel) -> bool:
 
 def twins(kernel: Kernel) -> list[Kernel]:
     """The later kernels made from the source of `kernel`, in the order of KERNELS."""
-    siblings = families.kernels(kernel.family)
-    later = siblings[[sibling.id for sibling in siblings].index(kernel.id) + 1 :]
+    later = families.kernels(kernel.family)[len(_preceding(kernel)) + 1 :]
     return [sibling for sibling in later if _source_of(sibling) == _source_of(kernel)]
 
 
 def before(kernel: Kernel, current: Collection[str] = ()) -> Kernel | None:
-    """The kernel of the same input type that its gain is measured against.
+    """The kernel of the same input type that its gain is measured against; None if there is none.
 
-    It is the kernel that `Story.gain_over` names; otherwise, for a tuned kernel, the first kernel of its source;
-    otherwise the previous rung: for a rung of the article the article's previous one. None if that rung does not exist
-    in this type. Rungs that are not among `current`, the ids of kernels with current rows, are passed over, so that an
-    inserted rung changes nothing until it is measured; where neither it nor an earlier rung is current, none is.
+    It is the one that `Story.gain_over` names; for a tuned kernel the first of its source; otherwise the previous rung,
+    for a rung of the article the article's previous one. Rungs that are not among `current`, the ids of kernels with
+    current rows, are passed over, so that an inserted rung changes nothing until it is measured; where neither it nor
+    an earlier rung is current, none is.
     """
     if not kernel.timing.baseline or not kernel.problem.operation.ladder:
         return None
@@ -89,10 +86,9 @@ def before(kernel: Kernel, current: Collection[str] = ()) -> Kernel | None:
         for rung in rungs[: sources.index(_source_of(kernel))]
         if rung.story.article or not kernel.story.article
     ]
-    known = [(rung, own) for rung, own in earlier if (own or rung).id in current]
-    if not known and kernel.id not in current:
-        known = earlier
-    return known[-1][1] if known else None
+    measured = [(rung, own) for rung, own in earlier if (own or rung).id in current]
+    compared_with = measured or ([] if kernel.id in current else earlier)
+    return compared_with[-1][1] if compared_with else None
 
 
 def _rung_of_source(kernel: Kernel, ladder: list[Kernel]) -> Kernel | None:
@@ -119,11 +115,8 @@ def _named(kernel: Kernel) -> str:
     first = original(kernel)
     if first is not None and kernel.timing.baseline and kernel.problem.operation.ladder:
         # If the first kernel's name contains its type, a kernel of another type is called by its own name.
-        if (
-            first.compute.dtype_in in first.name
-            and kernel.compute.dtype_in != first.compute.dtype_in
-            and not first.story.published_system
-        ):
+        dtype = first.compute.dtype_in
+        if dtype in first.name and kernel.compute.dtype_in != dtype and not first.story.published_system:
             return f"{kernel.rung} {kernel.name}"
         return f"{_named(first)}, {how_made(kernel)}"
     return kernel.story.published_system or (f"{kernel.rung} {kernel.name}" if _on_a_ladder(kernel) else kernel.title)
@@ -156,5 +149,4 @@ def _on_a_ladder(kernel: Kernel) -> bool:
 
 def _preceding(kernel: Kernel) -> list[Kernel]:
     """The kernels of its family that precede it in KERNELS."""
-    siblings = families.kernels(kernel.family)
-    return list(siblings[: [sibling.id for sibling in siblings].index(kernel.id)])
+    return list(takewhile(lambda sibling: sibling.id != kernel.id, families.kernels(kernel.family)))

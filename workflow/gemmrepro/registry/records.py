@@ -52,19 +52,9 @@ class Kernel:
         rung: its place on the family's ladder (``L7.1``), as figures and tables print it; any text.
         title: the heading of its section.
         source: the source file in the family's folder.
-        code: what is compiled, and how.
         launch: grid, block and shared memory for a shape.
-        timing: how it is timed, and against which baseline.
-        compute: the operation and its types.
-        call: the arguments of the entry point.
-        platform: toolkits and targets.
-        accepts: the shapes that it can run.
-        run: variants, or several launches; empty for most kernels.
-        promises: what the gates check.
-        story: what the paper says about it.
 
-    Raises:
-        UserError: the record contradicts itself, or states no baseline.
+    Raises UserError if it contradicts itself, or states no baseline.
     """
 
     id: str
@@ -136,7 +126,7 @@ class Kernel:
 
     @property
     def params(self) -> Mapping[str, int]:
-        """Constants of the source by lower-case name (`Code.params`); scripts of experiments use this name."""
+        """Constants of the source by lower-case name; see `Code.params`."""
         return self.code.params
 
     @property
@@ -220,11 +210,7 @@ class Kernel:
         return not any(self.accepts.objections(self.problem, shape))
 
     def check(self, shape: Shape) -> None:
-        """Raise if this rung cannot run `shape`.
-
-        Raises:
-            UserError: names the kernel, the dimension and the multiple it needs, or the grid that no GPU launches.
-        """
+        """Raise UserError, which says what this rung needs, if it cannot run `shape`, or no GPU launches its grid."""
         objections = "; ".join(self.accepts.objections(self.problem, shape)) or self._grids_beyond(shape)
         if objections:
             raise UserError(
@@ -234,10 +220,9 @@ class Kernel:
     def _grids_beyond(self, shape: Shape) -> str:
         part = self.at(shape)
         own = [step for step in part.steps_at(shape) or (part,) if not isinstance(step, LibraryStep)]
-        grids = {
-            grid for grid in (step.launch(shape).grid for step in own) if any(map(operator.gt, grid, LARGEST_GRID))
-        }
-        return "; ".join(f"a grid of {grid} blocks exceeds {LARGEST_GRID}" for grid in sorted(grids))
+        grids = sorted({step.launch(shape).grid for step in own})
+        beyond = [grid for grid in grids if any(map(operator.gt, grid, LARGEST_GRID))]
+        return "; ".join(f"a grid of {grid} blocks exceeds {LARGEST_GRID}" for grid in beyond)
 
     @property
     def compiler_traits(self) -> CompilerTraits:
@@ -261,7 +246,7 @@ def _contradictions(kernel: Kernel) -> Iterator[str]:
         "tensor_maps": kernel.call.tensor_maps,
         "refusals": kernel.promises.refusals,
     }
-    for name in COMPILERS[code.compiler].misplaced(optional):
+    for name in (each for each, value in optional.items() if value and each not in COMPILERS[code.compiler].takes):
         takers = " or ".join(compiler for compiler, traits in COMPILERS.items() if name in traits.takes)
         yield f"the compiler {code.compiler} takes no {name} from a record; leave them out, or compile with {takers}."
     layouts = operation(compute.op).layouts

@@ -1,41 +1,42 @@
 """The search for the best candidate of a tunable on a GPU, by successive halving.
 
-Candidates that spill or do not fit the GPU are left out. The rest are timed: all of them briefly at the first size, the
-best third at every size, the best five in rounds on fresh data. The score is the geometric mean over the sizes of
-baseline time over kernel time.
+Candidates that spill or do not fit the GPU are left out. The rest are timed as a sweep times kernels, warm and in turn
+with their baseline: all of them briefly at the first size, the best third at every size, the best five in rounds on
+fresh data. The score is the geometric mean over the sizes of baseline time over kernel time.
 
-Timing is warm, alternates with the baseline, and uses operands on which the result has just been checked. Candidates go
-through the numerical gate's large cases (guard bands and repeated launches included) only after a brief timing, because
-the gate takes longer.
+Candidates go through the numerical gate's large cases (guard bands and repeated launches included) only after a brief
+timing, because the gate takes longer.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-import random
+import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property, partial
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gemmrepro import operands, stats, timing
+from gemmrepro import timing
 from gemmrepro.core.architectures import pick_arch
 from gemmrepro.core.files import csv_text, write_atomic, write_json
 from gemmrepro.core.journal import Journal, fresh_seeds
+from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
-from gemmrepro.gates.gate import Gate
 from gemmrepro.gates.operations import Gates
 from gemmrepro.gpu import baselines, device
-from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.gpu.loaded import Binary, Loaded
+from gemmrepro.measure.plan import Point, Settings
+from gemmrepro.measure.prepare import Check, Round, prepare
+from gemmrepro.measure.results import gather, summary_row, wrong
+from gemmrepro.measure.rounds import Rounds
 from gemmrepro.measure.workspace import Workspace
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
-from gemmrepro.tune.candidates import FOOTPRINT, Broken, Limits, Listing, marker, say, suspect
-
-PROTOCOL = 1
-"""Increment it when the meaning of a sample or a verdict changes: older journal entries then no longer count."""
+from gemmrepro.tune.candidates import FOOTPRINT, HANG_SECONDS, Broken, Limits, Listing, marker, say, suspect
 
 FINALISTS = 5
 """The fewest candidates that take part in a step, if there are as many."""
@@ -43,13 +44,7 @@ FINALISTS = 5
 
 @dataclass(frozen=True)
 class Stage:
-    """One step of the search.
-
-    Attributes:
-        share: fraction of the previous ranking that takes part; at least FINALISTS candidates do.
-        every_size: whether every size or only the first is timed.
-        judged: whether candidates must pass the numerical gate's large cases first.
-    """
+    """One step of the search: `share` of the previous ranking takes part, FINALISTS candidates at least."""
 
     name: str
     share: float
@@ -57,10 +52,15 @@ class Stage:
     rounds: int
     plan: timing.Plan
     judged: bool = True
+    """Whether candidates must pass the numerical gate's large cases first."""
 
     def entrants(self, waiting: int) -> int:
-        """How many of `waiting` candidates take part."""
         return min(waiting, max(FINALISTS, math.ceil(self.share * waiting)))
+
+    def settings(self, family: str, toolkit: str, sizes: Sequence[int]) -> Settings:
+        document = {"toolkits": [toolkit], "caches": ["warm"], "rounds": self.rounds, "sizes": {family: list(sizes)}}
+        plan = {"interval": self.plan.interval, "seconds_per_round": self.plan.seconds}
+        return Settings.of({**document, **plan, "samples_per_round": [self.plan.least, self.plan.most]}, family)
 
 
 STAGES = (
@@ -71,40 +71,32 @@ STAGES = (
 
 
 @dataclass(frozen=True)
-class Point:
-    """What one stage measured at one size: times in µs, the ratio baseline time / kernel time, the sensors' summary."""
-
-    time_us: float
-    baseline_us: float
-    ratio: stats.Interval
-    sensors: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Standing:
-    """The last stage that a candidate took part in, and its points by size."""
+    """The last stage that a candidate took part in, and its rows by size."""
 
     stage: str
-    points: Mapping[int, Point]
+    rows: Mapping[int, Mapping[str, Any]]
 
     @property
     def score(self) -> float:
         """Geometric mean of the ratios: above 1 it is faster than the baseline."""
-        return math.exp(math.fsum(math.log(point.ratio.value) for point in self.points.values()) / len(self.points))
+        return math.exp(math.fsum(math.log(row["ratio"]) for row in self.rows.values()) / len(self.rows))
 
 
-Measure = Callable[[Stage, Sequence[str], Sequence[int]], Mapping[str, Mapping[int, Point]]]
-"""Times candidates in a stage at some sizes; leaves out those that turn out wrong."""
+Rows = dict[str, dict[int, Mapping[str, Any]]]
+"""Summary rows (`measure.columns.ROW`) by candidate and size."""
 
 
-def successive_halving(candidates: Iterable[str], sizes: Sequence[int], measure: Measure) -> dict[str, Standing]:
-    """The standing of each candidate, best first, after successive halving over STAGES."""
+def successive_halving(
+    candidates: Iterable[str], sizes: Sequence[int], measure: Callable[[Stage, Sequence[str], Sequence[int]], Rows]
+) -> dict[str, Standing]:
+    """The standing of each candidate, best first; `measure` times some in a stage, and leaves out those found wrong."""
     standings: dict[str, Standing] = {}
     waiting = list(candidates)
     for stage in STAGES:
         entrants = waiting[: stage.entrants(len(waiting))]
         measured = measure(stage, entrants, sizes if stage.every_size else sizes[:1]) if entrants else {}
-        reached = {name: Standing(stage.name, points) for name, points in measured.items()}
+        reached = {name: Standing(stage.name, rows) for name, rows in measured.items()}
         waiting = sorted(reached, key=lambda name: (-reached[name].score, name))
         behind = {name: standing for name, standing in standings.items() if name not in entrants}
         standings = {name: reached[name] for name in waiting} | behind
@@ -112,10 +104,7 @@ def successive_halving(candidates: Iterable[str], sizes: Sequence[int], measure:
 
 
 class Bench:
-    """The candidates of one tunable on one open GPU, with their verdicts and samples in a journal.
-
-    An entry of the journal counts only for the machine, binary and baseline that it was made with.
-    """
+    """The candidates of one tunable on one open GPU, with a journal for verdicts and one for the samples of a stage."""
 
     def __init__(self, session: device.Session, listing: Listing, journal: Path) -> None:
         """Open the journal, and leave out the candidate that broke the process before this one.
@@ -128,10 +117,9 @@ class Bench:
         if not sample.problem.operation.matrix_product or sample.timing.baseline is None:
             raise UserError(f"{sample.id} is no GEMM with a baseline, and tuning scores a candidate against one.")
         _check_runs_here(listing, session)
+        self.family, self.op = sample.family, sample.compute.op
         self.baseline = baselines.baseline(sample.timing.baseline)
-        self.baseline_version = self.baseline.version(session)
-        self._journal, self._machine = Journal(journal, session.gpu.machine, say), session.gpu.machine
-        self._problem = sample.problem
+        self._journal = Journal(journal, session.gpu.machine, say)
         self._load = cache(self._loaded)
         name, _, reason = suspect(journal).partition(" ")
         if reason and name in listing.candidates:
@@ -148,128 +136,113 @@ class Bench:
         say(f"left out: {self.listing.candidates[name]}: {message}")
 
     def _identity(self, name: str) -> dict[str, Any]:
-        return {**self._machine, "build_key": self.listing.compiled[name].build_key, "protocol": PROTOCOL}
+        return {**self.session.gpu.machine, "build_key": self.listing.compiled[name].build_key}
 
-    def _round(self, stage: Stage, name: str, size: int, number: int) -> tuple[str, dict[str, Any]]:
-        """Name and identity of the entry of one round."""
-        plan = [stage.plan.interval, stage.plan.seconds, stage.plan.least, stage.plan.most]
-        identity = {**self._identity(name), "baseline": self.baseline_version, "plan": plan}
-        return f"{name}.{stage.name}.{size}.r{number}", identity
+    @contextlib.contextmanager
+    def at_work(self, name: str) -> Iterator[None]:
+        """Mark a candidate as being at work; a hang ends the process.
 
-    def _point(self, stage: Stage, name: str, size: int) -> Point:
-        """All rounds of a stage together; each must have been timed."""
-        found = (self._journal.get(*self._round(stage, name, size, number)) for number in range(stage.rounds))
-        rounds = [entry for entry in found if entry]
-        times, baseline = [entry["times"] for entry in rounds], [entry["baseline"] for entry in rounds]
-        return Point(
-            stats.rounds_interval(times).value,
-            stats.rounds_interval(baseline).value,
-            stats.ratio_interval(baseline, times),
-            timing.summarize_sensors([reading for entry in rounds for reading in entry["sensors"]]),
-        )
+        Raises:
+            Broken: it failed, which may have broken the GPU's context; the marker says how.
+        """
+        at_work = marker(self._journal.folder)
+        write_atomic(at_work, name)
+        signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
+        try:
+            yield
+        except OSError:  # a full disk is not the candidate's fault
+            at_work.unlink()
+            raise
+        except Exception as error:
+            write_atomic(at_work, f"{name} {str(error) or type(error).__name__}")
+            raise Broken from error
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        at_work.unlink()
 
     def judge(self, names: Sequence[str]) -> list[str]:
-        """The candidates of `names` that pass the numerical gate's large cases, with fresh seeds."""
-        gate, seeds, start = Gates().of(self._problem.op), fresh_seeds(1), time.monotonic()
+        """The candidates of `names` that pass the numerical gate's large cases, with fresh seeds. Raises Broken."""
+        gate, seeds, start = Gates().of(self.op), fresh_seeds(1), time.monotonic()
         for name in names:
-            if self.verdict(name) is None and self._attempt(name, partial(self._judge, name, gate, seeds)):
+            if self.verdict(name) is not None:
+                continue
+            loaded = self._load(name)
+
+            def launch(operands: Operands, loaded: Loaded = loaded) -> None:
+                loaded.bind(operands)()
+
+            with self.at_work(name):
+                cases = gate.large_cases(self.session, loaded.kernel, launch, seeds)
+                failed = next((judged for judged in cases if not judged.verdict.passed), None)
+            if failed:
+                self._reject(name, f"wrong at {failed.case.shape}: {failed.verdict.message}")
+            else:
                 self._journal.put(f"{name}.verdict", self._identity(name), {"message": ""})
         correct = [name for name in names if self.verdict(name) == ""]
         say(f"{len(correct)} of these {len(names)} are correct; judged in {time.monotonic() - start:.0f} s")
         return correct
 
-    def measure(self, stage: Stage, names: Sequence[str], sizes: Sequence[int]) -> dict[str, dict[int, Point]]:
-        """See `Measure`."""
-        if stage.judged:
-            names = self.judge(names)
-        start = time.monotonic()
+    def measure(self, stage: Stage, names: Sequence[str], sizes: Sequence[int]) -> Rows:
+        """Time candidates in a stage; those that turn out wrong are left out. Raises Broken."""
+        names = self.judge(names) if stage.judged else [name for name in names if not self.verdict(name)]
+        if not names:
+            return {}
+        toolkit, folder, start = self.listing.toolkit, self._journal.folder, time.monotonic()
+        loaded = {(f"{self.family}.{name}", toolkit): self._load(name) for name in names}
+        kernels = {kernel_id: replace(binary.kernel, id=kernel_id) for (kernel_id, _), binary in loaded.items()}
+        settings, free = stage.settings(self.family, toolkit, sizes), self.session.free_bytes()
+        sweep = prepare(self.session, kernels, settings, folder, folder, folder / stage.name, say, free, loaded)
+        self.session.trials.limit(math.inf)  # a short step, too, chooses the algorithm for all steps
+        rounds = _Rounds(sweep, say, self)
         for number in range(stage.rounds):
-            for size in sizes:
-                self._time(stage, number, size, names)
-        points = {
-            name: {size: self._point(stage, name, size) for size in sizes} for name in names if not self.verdict(name)
-        }
-        best = max((Standing(stage.name, by_size).score for by_size in points.values()), default=math.nan)
-        say(f"{stage.name}: {len(points)} timed in {time.monotonic() - start:.0f} s; the best is at {best:.4f}")
-        return points
-
-    def _attempt(self, name: str, work: Callable[[], str]) -> bool:
-        """Run `work` on a candidate, which may fail in any way. Returns whether it succeeded.
-
-        Args:
-            work: returns an error message, or '' on success.
-
-        Raises:
-            Broken: the GPU cannot be used by this process any more; the candidate is left out.
-        """
-        at_work = marker(self._journal.folder)
-        write_atomic(at_work, name)
-        try:
-            message = work()
-        except OSError:  # a full disk is not the candidate's fault
-            at_work.unlink()
-            raise
-        except Exception as error:
-            message = str(error) or type(error).__name__
-        if message:
-            self._reject(name, message)
-            try:
-                self.session.sync()
-            except UserError:
-                raise Broken from None
-        at_work.unlink()
-        return not message
-
-    @cached_property
-    def _timer(self) -> timing.Timer:
-        return timing.Timer(self.session)
+            rounds.run(number, None)
+        for entry in (*sweep.skipped, *wrong(sweep)):
+            if entry.toolkit == LIBRARY:
+                raise UserError(f"{entry.kernel} is {entry.reason}; nothing is compared with it.")
+            self._reject(entry.kernel.partition(".")[2], entry.reason)
+        rows: Rows = {}
+        for measured in gather(sweep):
+            if measured.point.toolkit != LIBRARY:
+                by_size = rows.setdefault(measured.point.kernel.partition(".")[2], {})
+                by_size[measured.point.shape.n] = summary_row(sweep, measured)
+        rows = {name: rows[name] for name in names if not self.verdict(name)}
+        best = max((Standing(stage.name, by_size).score for by_size in rows.values()), default=math.nan)
+        say(f"{stage.name}: {len(rows)} timed in {time.monotonic() - start:.0f} s; the best is at {best:.4f}")
+        return rows
 
     def _loaded(self, name: str) -> Loaded:
-        path = self.listing.binary(name)
+        path, kernel = self.listing.binary(name), self.listing.candidates[name].kernel
         if not path.is_file():
             raise UserError(f"{path} is missing; run the compile step again.")
-        return Loaded.from_file(self.session, self.listing.candidates[name].kernel, path, self.listing.toolkit)
+        key, arch = self.listing.compiled[name].build_key, self.session.gpu.arch
+        with self.at_work(name):
+            return Loaded(self.session, Binary(kernel, self.listing.toolkit, key, arch, path))
 
-    def _judge(self, name: str, gate: Gate, seeds: Sequence[int]) -> str:
-        """Judge a candidate on the large cases; returns what is wrong with it, or ''."""
-        loaded = self._load(name)
 
-        def launch(operands: Operands) -> None:
-            loaded.bind(operands)()
+class _Rounds(Rounds):
+    """Rounds in which the candidate at work is marked; what wins is judged by its gate like any kernel."""
 
-        for judged in gate.large_cases(self.session, loaded.kernel, launch, seeds):
-            if not judged.verdict.passed:
-                return f"wrong at {judged.case.shape}: {judged.verdict.message}"
-        return ""
+    def __init__(self, sweep: Any, say: Callable[[str], None], bench: Bench) -> None:
+        super().__init__(sweep, say)
+        self._bench = bench
 
-    def _time(self, stage: Stage, number: int, size: int, names: Sequence[str]) -> None:
-        """Time those of `names` that the journal lacks, at one size, in a new random order, on new random operands."""
-        entries = {name: self._round(stage, name, size, number) for name in names if not self.verdict(name)}
-        untimed = [name for name, entry in entries.items() if self._journal.get(*entry) is None]
-        if not untimed:
-            return
-        # All candidates of a tunable compute the same problem, and share operands.
-        workspace = Workspace(self.session, self._problem, Shape.cube(size), fresh_seeds(1)[0])
-        library = self.baseline.bind(self.session, workspace.operands(None))
-        check = workspace.check(library, self._timer)
-        if not check.passed:
-            raise UserError(f"{self.baseline.id} is wrong at {size} ({check.message}); nothing is compared with it.")
+    def _marked(self, point: Point) -> contextlib.AbstractContextManager[None]:
+        if point.toolkit == LIBRARY:
+            return contextlib.nullcontext()
+        return self._bench.at_work(point.kernel.partition(".")[2])
 
-        def time_one(name: str) -> str:
-            loaded = self._load(name)
-            call = loaded.bind(workspace.operands(loaded.kernel))
-            own = workspace.check(call, self._timer)
-            if not own.passed:
-                return f"wrong at {size}: {own.message}"
-            estimates = (own.estimate_us, check.estimate_us)
-            graphs = timing.wants_graphs(*estimates)
-            burst = self._timer.burst([call], [library], "warm", stage.plan, estimates, graphs)
-            times, beside = ([round(time, 4) for time in side] for side in (burst.times, burst.baseline))
-            self._journal.put(*entries[name], {"times": times, "baseline": beside, "sensors": burst.sensors})
-            return ""
+    def ensure_checked(self, point: Point, workspace: Workspace, timer: timing.Timer) -> Check:
+        with self._marked(point):
+            return super().ensure_checked(point, workspace, timer)
 
-        for name in random.sample(untimed, len(untimed)):
-            self._attempt(name, partial(time_one, name))
+    def _measure(
+        self, point: Point, workspace: Workspace, timer: timing.Timer, estimates: tuple[float, float | None]
+    ) -> Round:
+        with self._marked(point):
+            return super()._measure(point, workspace, timer, estimates)
+
+    def confirm(self, *_: Any) -> None:
+        pass
 
 
 def _check_runs_here(listing: Listing, session: device.Session) -> None:
@@ -287,11 +260,16 @@ def _check_runs_here(listing: Listing, session: device.Session) -> None:
         )
 
 
+DIGITS = {"tflops": 2, "median_us": 2, "baseline_median_us": 2, "ratio": 4, "ratio_ci_low": 4, "ratio_ci_high": 4}
+"""What the result has of the winner's rows, and to how many digits."""
+
+
 def search(bench: Bench, sizes: Sequence[int], out: Path) -> None:
     """Find the best candidate; writes the table of all of them as CSV beside `out`, and then the result as JSON.
 
     Raises:
         UserError: no candidate could be timed.
+        Broken: a candidate may have broken the GPU's context.
     """
     listing, shapes, limits = bench.listing, [Shape.cube(size) for size in sizes], Limits.here()
     tunable, gpu, table = listing.tunable, bench.session.gpu, out.with_suffix(".csv")
@@ -303,30 +281,29 @@ def search(bench: Bench, sizes: Sequence[int], out: Path) -> None:
     write_atomic(table, _table(listing, standings, left_out))
     if not standings:
         raise UserError(f"no candidate of {tunable.id} could be timed; {table} says why for each.")
-    finalists = [name for name, standing in standings.items() if standing.stage == STAGES[-1].name]
-    winner, *others = (_finalist(listing, name, standings[name]) for name in finalists)
-    counts = {
-        "candidates": len(listing.candidates),
-        "compiled": sum(compiled.error is None for compiled in listing.compiled.values()),
-        "fitting": len(fitting),
-        "right": sum(bench.verdict(name) == "" for name in fitting),
-        "timed": len(standings),
+    name, standing = next(iter(standings.items()))
+    version, winner = bench.baseline.version(bench.session), listing.candidates[name]
+    sizes_of_winner = {
+        str(size): {column: round(row[column], digits) for column, digits in DIGITS.items()}
+        for size, row in standing.rows.items()
     }
     result = {
         "kernel": tunable.id,
         "gpu": {"name": gpu.name, "slug": gpu.slug},
         "driver": gpu.driver,
         **{name: getattr(listing, name) for name in ("toolkit", "toolkit_version", "target")},
-        "baseline": {"id": bench.baseline.id, "version": bench.baseline_version},
+        "baseline": {"id": bench.baseline.id, "version": version},
+        "count": {"candidates": len(listing.candidates), "timed": len(standings)},
+        "winner": {"params": dict(winner.params), "score": round(standing.score, 4), "sizes": sizes_of_winner},
     }
-    write_json(out, {**result, "count": counts, "winner": winner, "others": others})
-    ratios = ", ".join(f"{point['ratio']} at {size}" for size, point in winner["sizes"].items())
-    say(f"{tunable.id}: the best is {listing.candidates[finalists[0]]}: {ratios} of {bench.baseline_version}")
+    write_json(out, result)
+    ratios = ", ".join(f"{cells['ratio']} at {size}" for size, cells in sizes_of_winner.items())
+    say(f"{tunable.id}: the best is {winner}: {ratios} of {version}")
 
 
 def _table(listing: Listing, standings: Mapping[str, Standing], left_out: Mapping[str, str]) -> str:
     """One row per candidate as CSV: the best first, then those left out."""
-    sizes = sorted({size for standing in standings.values() for size in standing.points})
+    sizes = sorted({size for standing in standings.values() for size in standing.rows})
     rows = []
     for name in dict.fromkeys([*standings, *listing.candidates]):
         compiled, standing = listing.compiled[name], standings.get(name)
@@ -334,26 +311,8 @@ def _table(listing: Listing, standings: Mapping[str, Standing], left_out: Mappin
         row |= {each: getattr(compiled, each) for each in FOOTPRINT}
         if standing:
             row |= {"stage": standing.stage, "score": standing.score}
-            for size, point in standing.points.items():
-                row |= {f"us_{size}": point.time_us, f"ratio_{size}": point.ratio.value}
+            for size, cells in standing.rows.items():
+                row |= {f"us_{size}": cells["median_us"], f"ratio_{size}": cells["ratio"]}
         rows.append(row)
     measured = [column for size in sizes for column in (f"us_{size}", f"ratio_{size}")]
     return csv_text(rows, [*listing.tunable.space, *FOOTPRINT, "stage", "score", *measured, "left_out", "build_key"])
-
-
-def _finalist(listing: Listing, name: str, standing: Standing) -> dict[str, Any]:
-    """A finalist's entry in the result file; times in µs."""
-    kernel = listing.candidates[name].kernel
-    sizes = {}
-    for size, point in standing.points.items():
-        flops, _ = operands.work(kernel, Shape.cube(size))
-        sizes[str(size)] = {
-            "tflops": round((flops or 0.0) / point.time_us * 1e-6, 2),
-            "time_us": round(point.time_us, 2),
-            "baseline_us": round(point.baseline_us, 2),
-            "ratio": round(point.ratio.value, 4),
-            "ratio_low": round(point.ratio.low, 4),
-            "ratio_high": round(point.ratio.high, 4),
-            **{key: point.sensors.get(key) for key in ("clock_mhz", "power_w")},
-        }
-    return {"params": dict(listing.candidates[name].params), "score": round(standing.score, 4), "sizes": sizes}

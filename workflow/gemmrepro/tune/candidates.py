@@ -61,12 +61,8 @@ def candidates(tunable: Tunable) -> list[Candidate]:
 
 @dataclass(frozen=True)
 class Compiled:
-    """The result of compiling one candidate: the compiler's first error, or what a launch takes.
-
-    Attributes:
-        registers: per thread.
-        spill_bytes: that a thread spills.
-        shared_bytes: static shared memory per block.
+    """The result of compiling one candidate: the compiler's first error, or registers and bytes spilled by a thread,
+    and static shared memory of a block.
     """
 
     digest: str
@@ -81,7 +77,7 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one block may use on a GPU: bytes of shared memory, registers, threads."""
+    """The most that one block may use on a GPU."""
 
     shared_bytes: int
     registers: int
@@ -98,10 +94,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Listing:
-    """The compile step's results for all candidates of a tunable, in `folder`.
+    """The compile step's results for all candidates of a tunable, by digest.
 
     `packages` are the versions that enter the build keys; the measuring machine need not have them installed.
-    `candidates` and `compiled` are by digest.
     """
 
     folder: Path
@@ -260,56 +255,36 @@ HANG_SECONDS = 60.0
 """A step of a candidate that takes longer has hung."""
 
 REPLACE = 76
-"""Exit code of a measuring process whose GPU context a candidate broke."""
+"""Exit code of a measuring process whose GPU context a candidate may have broken."""
 
 
 class Broken(Exception):
-    """A candidate left the GPU's context unusable."""
+    """A candidate may have left the GPU's context unusable."""
 
 
 def marker(journal: Path) -> Path:
-    """The file that names the candidate at work."""
+    """The file that names the candidate at work, and, once that has failed, how."""
     return journal / "at-work"
 
 
 def suspect(journal: Path) -> str:
-    """The candidate at work when a process ended, and, where the supervisor knows it, why it ended; else nothing."""
+    """What the marker says; nothing without one."""
     try:
         return marker(journal).read_text()
     except OSError:
         return ""
 
 
-def supervise(command: Sequence[str], journal: Path, hang_seconds: float = HANG_SECONDS) -> int:
-    """Run `command`, again whenever a candidate breaks or hangs the process; returns its last exit code."""
+def supervise(command: Sequence[str], journal: Path) -> int:
+    """Run `command`, again whenever a candidate ends the process; returns its last exit code."""
+    marker(journal).unlink(missing_ok=True)  # left by an interrupted run
     while True:
-        if " " not in suspect(journal):
-            marker(journal).unlink(missing_ok=True)  # left by an interrupted run
-        earlier = suspect(journal)
-        code, reason = _run(command, journal, earlier, hang_seconds)
-        name = suspect(journal)
-        if code != REPLACE:
-            if code in (0, -signal.SIGINT, -signal.SIGTERM) or not name or name == earlier:
-                return code
-            write_atomic(marker(journal), f"{name} {reason or f'its process ended with code {code}'}")
-        say("a candidate made the GPU unusable for its process; going on in a new one")
-
-
-def _run(command: Sequence[str], journal: Path, earlier: str, hang_seconds: float) -> tuple[int, str]:
-    """Exit code of `command`, and why it was killed if it was.
-
-    Args:
-        earlier: the marker's text when `command` starts, about the process before it.
-    """
-    process = subprocess.Popen(command)
-    reason = ""
-    while process.poll() is None:
-        time.sleep(0.1)
-        try:
-            busy = time.time() - marker(journal).stat().st_mtime
-        except OSError:
-            continue
-        if busy > hang_seconds and not reason and suspect(journal) != earlier:
-            reason = f"it did not end within {hang_seconds:.0f} s"
-            process.kill()
-    return process.returncode, reason
+        code = subprocess.run(command, check=False).returncode
+        name, _, reason = suspect(journal).partition(" ")
+        if code in (0, -signal.SIGINT, -signal.SIGTERM) or not name or (reason and code != REPLACE):
+            return code
+        if not reason:
+            hung = f"it did not end within {HANG_SECONDS:.0f} s"
+            how = hung if code == -signal.SIGALRM else f"its process ended with code {code}"
+            write_atomic(marker(journal), f"{name} {how}")
+        say("a candidate ended its process; going on in a new one")

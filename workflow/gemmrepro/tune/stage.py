@@ -47,26 +47,22 @@ def _start_anew() -> None:
 
 
 def compile_step(arguments: Namespace) -> int:
-    """Compile all candidates. Returns an exit code."""
+    """Compile all candidates."""
     _start_anew()
     compile_all(registry.tunable(arguments.kernel), arguments.toolkit, arguments.arch, arguments.out, arguments.jobs)
     return 0
 
 
 def measure_step(arguments: Namespace) -> int:
-    """Supervise the search, or, as the process that is supervised, do it. Returns an exit code."""
+    """Supervise the search, or, as the process that is supervised, do it."""
     _start_anew()
     tunable, sizes = registry.tunable(arguments.kernel), parse_sizes(arguments.sizes)
     listing = Listing.read(arguments.candidates, tunable)  # refused here once, rather than in every process
     journal = arguments.out.parent / "journal" / tunable.id
-    if arguments.worker:
-        return _search(listing, sizes, journal, arguments.out)
-    command = [sys.executable, "-m", "gemmrepro", "tune-measure", "--worker", "--kernel", tunable.id]
-    command += ["--sizes", arguments.sizes, "--candidates", str(arguments.candidates), "--out", str(arguments.out)]
-    return candidates.supervise(command, journal)
-
-
-def _search(listing: Listing, sizes: list[int], journal: Path, out: Path) -> int:
+    if not arguments.worker:
+        command = [sys.executable, "-m", "gemmrepro", "tune-measure", "--worker", "--kernel", tunable.id]
+        command += ["--sizes", arguments.sizes, "--candidates", str(arguments.candidates), "--out", str(arguments.out)]
+        return candidates.supervise(command, journal)
     # Only here: the toolkits' images need not hold what measuring takes.
     from gemmrepro.gpu import device
     from gemmrepro.tune.bench import Bench, search
@@ -74,17 +70,15 @@ def _search(listing: Listing, sizes: list[int], journal: Path, out: Path) -> int
     end_with_parent()
     session = device.open_gpu(card_of(journal))
     with device.exclusive(session):
-        if session.other_processes():
-            say("another process has this GPU open; if it computes, that will show in these times")
         try:
-            search(Bench(session, listing, journal), sizes, out)
+            search(Bench(session, listing, journal), sizes, arguments.out)
         except candidates.Broken:
             return candidates.REPLACE
     return 0
 
 
 def install_step(arguments: Namespace) -> int:
-    """Install the winners. Returns an exit code."""
+    """Install the winners."""
     _start_anew()
     install(arguments.results)
     return 0
@@ -103,7 +97,10 @@ def install(results: Sequence[Path]) -> list[Path]:
     for result in results:
         tunable, gpu, entry = _winner(result)
         path = registry.winners_path(tunable.id.split(".", 1)[0], gpu)
-        files.setdefault(path, _installed(path))[tunable.id] = entry
+        if path not in files:
+            restore = "restore it, or delete it and install again"
+            files[path] = read_json(path, "the file of winners", restore) if path.is_file() else {}
+        files[path][tunable.id] = entry
         table = result.with_suffix(".csv")
         if table.is_file():
             tables[registry.candidates_path(tunable.id, gpu)] = table.read_text()
@@ -117,39 +114,20 @@ def install(results: Sequence[Path]) -> list[Path]:
 
 
 def _winner(path: Path) -> tuple[Tunable, str, dict[str, Any]]:
-    """The tunable of a result that `bench.search` wrote, the GPU, and the winner's entry in the file of winners.
-
-    Raises:
-        UserError: it is missing or corrupt, names no tunable, or constants outside the space.
-    """
+    """The tunable of a result that `bench.search` wrote, the GPU, and the winner's entry; raises as `install`."""
     result = read_json(path, "the tuning result", "run the measure step again")
-    try:
-        tunable, winner = registry.tunable(result["kernel"]), result["winner"]
-        params, sizes = dict(winner["params"]), winner["sizes"]
-        if not tunable.holds(params):
-            raise UserError(
-                f"{path} names constants that the space of {tunable.id} does not hold ({params}); run the compile and "
-                "measure steps again."
-            )
-        entry = {
-            # In the order of the space, as constants enter the build key.
-            "params": {name: params[name] for name in tunable.space},
-            **{name: result[name] for name in ("target", "toolkit", "toolkit_version", "driver")},
-            "baseline": result["baseline"]["version"],
-            "candidates": result["count"]["candidates"],
-            **{name: {size: point[name] for size, point in sizes.items()} for name in ("tflops", "ratio")},
-        }
-        return tunable, result["gpu"]["slug"], entry
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    tunable, params, sizes = registry.tunable(result["kernel"]), result["winner"]["params"], result["winner"]["sizes"]
+    if not tunable.holds(params):
         raise UserError(
-            f"{path} is no tuning result ({type(error).__name__}: {error}); run the measure step again."
-        ) from None
-
-
-def _installed(path: Path) -> dict[str, Any]:
-    """What a file of winners holds so far."""
-    restore = "restore it, or delete it and install again"
-    entries = read_json(path, "the file of winners", restore) if path.is_file() else {}
-    if not isinstance(entries, dict):
-        raise UserError(f"the file of winners {path} is corrupt; {restore}.")
-    return entries
+            f"{path} names constants that the space of {tunable.id} does not hold ({params}); run the compile and "
+            "measure steps again."
+        )
+    entry = {
+        # In the order of the space, as constants enter the build key.
+        "params": {name: params[name] for name in tunable.space},
+        **{name: result[name] for name in ("target", "toolkit", "toolkit_version", "driver")},
+        "baseline": result["baseline"]["version"],
+        "candidates": result["count"]["candidates"],
+        **{name: {size: point[name] for size, point in sizes.items()} for name in ("tflops", "ratio")},
+    }
+    return tunable, result["gpu"]["slug"], entry

@@ -93,6 +93,7 @@ def _sweep(numbers: Numbers) -> Iterator[Mark]:
 TABLES = (
     Table(
         name="naive",
+        family="ozaki",
         title="The naive program by size, fp16 and e4m3",
         panels=PANELS,
         counts=COUNTS,
@@ -104,6 +105,7 @@ TABLES = (
     ),
     Table(
         name="fused",
+        family="ozaki",
         title="Fast Mode and the fused split by size, bf16 and e4m3",
         panels=PANELS,
         counts=COUNTS,
@@ -115,6 +117,7 @@ TABLES = (
     ),
     Table(
         name="sweep_d",
+        family="ozaki",
         title="Accuracy for speed: the cut-off d at 16384, bf16",
         panels={
             "speed": Panel("speed relative to cuBLAS FP64", "ratio", line=1.0),

@@ -81,6 +81,7 @@ def _falls_short(pairs: Any) -> str:
 TABLES = (
     Table(
         name="copies",
+        family="cute",
         title="Copies of bf16 in tiles of 128 x 64",
         panels={"share": Panel(f"{COPY_SIZE} x {COPY_SIZE}", "share of the chip's DRAM bandwidth", line=1.0)},
         marks=_copies,
@@ -92,6 +93,7 @@ TABLES = (
     ),
     Table(
         name="sizes_cpp",
+        family="cute",
         title="The four kernels against cuBLAS by size",
         panels={words: Panel(words, "throughput over cuBLAS", line=1.0) for words, _ in STEPS.values()},
         marks=_steps,
@@ -101,6 +103,7 @@ TABLES = (
     ),
     Table(
         name="sizes_python",
+        family="cute",
         title="The Python kernels against cuBLAS by size",
         panels={words: Panel(words, "throughput over cuBLAS", line=1.0) for words, _ in PYTHON.values()},
         marks=_python,

@@ -61,6 +61,7 @@ def _slower(pairs: Any) -> str:
 TABLES = (
     Table(
         name="shares",
+        family="cutile",
         title="Shares of the peak by type and size",
         panels={dtype: Panel(dtype, "share of the chip's rate", log=dtype == "fp64") for dtype in TYPES},
         marks=_shares,
@@ -74,6 +75,7 @@ TABLES = (
     ),
     Table(
         name="fp8_gain",
+        family="cutile",
         title="What e5m2 gains over fp16",
         panels={"gain": Panel("cuTile matmul", "ratio of throughputs", line=1.0)},
         marks=_gain,

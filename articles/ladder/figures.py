@@ -83,6 +83,7 @@ def _slower(pairs: Any) -> str:
 TABLES = (
     Table(
         name="roadmap",
+        family="ladder",
         title="The roadmap by share of the peak, and its steps",
         panels={
             "share": Panel("M = N = K = 4096", "share of the chip's fp32 rate", log=True),
@@ -97,6 +98,7 @@ TABLES = (
     ),
     Table(
         name="hierarchy",
+        family="ladder",
         title="The memory hierarchy",
         panels={
             "latency": Panel("Latency", "cycles", log=True),

@@ -32,6 +32,7 @@ def _says(pairs: Any) -> str:
 TABLES = (
     Table(
         name="shares",
+        family="ada",
         title="Shares of the peak at 4096",
         panels={"share": Panel("M = N = K = 4096", "share of the chip's tensor-core rate", line=1.0)},
         marks=_shares,
