@@ -150,7 +150,7 @@ def dots(
     one_line = all(len(name) + len(text) <= 38 for name, text in both)
     lines = {key: sum(page.pick(1 + 0.75 * name.count("\n"), 1) for name in own) for key, own in shown.items()}
     line = LINE * (1 if not page.narrow else 1.75 if one_line else 2.3)
-    heights = [line * max(1, count) + 0.75 for count in lines.values()]
+    heights = [line * max(1, count) + 0.92 for count in lines.values()]
     size = (page.width, sum(heights) + 0.2)
     figure, grid = plt.subplots(len(panels), 1, figsize=size, squeeze=False, height_ratios=heights)
     for axes, (key, panel) in zip(grid.flat, panels.items(), strict=True):
