@@ -17,7 +17,7 @@
   const dashed = (id) => id.replace(/[^A-Za-z0-9]+/g, "-");
   const at = (place) => root + place;
 
-  // What scrolls sideways is reached by keyboard, once it is laid out.
+  // What scrolls sideways is reached by keyboard.
   if (typeof ResizeObserver !== "undefined") {
     const sized = new ResizeObserver((changes) => {
       const scrolls = changes.map(({ target: box }) => [box, box.scrollWidth > box.clientWidth + 1]);
@@ -26,7 +26,7 @@
     all(".scroll, pre").forEach((box) => sized.observe(box));
   }
 
-  // On a phone a row is a card, whose cells have their columns' names; the list of claims is one already.
+  // On a phone a row is a card, whose cells have their columns' names.
   const label = (table) => {
     const names = [];
     const heads = [...(table.tHead?.rows ?? [])];
@@ -67,7 +67,7 @@
   addEventListener("hashchange", reveal);
   reveal();
 
-  // Evidence: a click on a number shows its row, and where its samples, source, machine code and command are.
+  // Evidence: a click on a number shows its row, and leads to what is behind it.
   let evidence;
   window.gemmreproEvidence = (told) => (evidence = told);
   const box = make("dialog", { className: "evidence-box" });
@@ -97,7 +97,7 @@
     needs: command.includes("measure=live"),
   });
   const caches = {
-    warm: "warm: the same operands again and again, in alternation with the baseline",
+    warm: "warm: the same operands again, in alternation with the baseline",
     cold: "cold: L2 evicted before each launch, in alternation with the baseline",
     sustained: "sustained: alone on a hot GPU, once clock and power are steady",
     burst: "burst: alone, eight samples from rest",
@@ -310,7 +310,7 @@
       shown.value = `${count} of ${rows.length} claims shown`;
       $("#claims-none").hidden = count > 0;
     };
-    // By name, by unit and value, by distance from 1, by verdict.
+    // By name, value, distance from 1, verdict.
     const verdicts = [...form.elements.verdict.options].map((option) => option.value);
     const valued = (cell) => {
       const [text, unit = ""] = cell.textContent.trim().split(/ (.*)/s);
@@ -416,7 +416,7 @@
     read();
   }
 
-  // Search over sections, terms, claims with their verdicts and numbers, and kernels; / focuses it.
+  // Search; / focuses it.
   const badge = (verdict) => make("span", { className: `badge ${verdict.replaceAll(" ", "-")}` }, verdict);
   const search = $(".search");
   if (search) {
@@ -444,8 +444,10 @@
       // Titles count most, then whole words; kinds keep their order.
       const score = ([name, , text]) =>
         words.reduce((sum, word) => sum + 4 * name.toLowerCase().includes(word) + text.includes(` ${word}`), 0);
-      const within = (text) => words.every((word) => text.includes(word.length < 4 ? ` ${word}` : word));
-      const fits = words.length ? entries.filter(([, , text]) => within(text)).sort((a, b) => score(b) - score(a)) : [];
+      // What has all words, or else what has most of them.
+      const hits = ([, , text]) => words.filter((word) => text.includes(word.length < 4 ? ` ${word}` : word)).length;
+      const most = entries.reduce((found, entry) => Math.max(found, hits(entry)), 1);
+      const fits = 2 * most >= words.length ? entries.filter((each) => hits(each) === most).sort((a, b) => score(b) - score(a)) : [];
       const seen = new Set();
       const once = fits.filter(([name, place]) => seen.size < seen.add(name + place.split("#")[0]).size);
       const [claims, others] = [once.filter((entry) => entry[3]), once.filter((entry) => !entry[3])];

@@ -19,12 +19,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pandas as pd
 import pytest
 import yaml
 from support import ROOT
-from synthetic import LEVELS, hot_loop, write_build
+from synthetic import CODE, LEVELS, hot_loop, write_build
 
 from gemmrepro import __main__ as command
 from gemmrepro import experiments, operands, registry
@@ -38,7 +39,7 @@ from gemmrepro.host import config as configuration
 from gemmrepro.host.places import HostGpu, find_gpus
 from gemmrepro.host.plan import Plan
 from gemmrepro.judge.judging import judge_all
-from gemmrepro.measure import passes, prepare, results
+from gemmrepro.measure import passes, prepare, recording, results
 from gemmrepro.measure.passes import RegimeSettings, sets
 from gemmrepro.measure.plan import Point, Settings
 from gemmrepro.measure.prepare import Check, Round
@@ -218,14 +219,8 @@ class CardWorld:
                 compiled = toolkit in self.plan.compiling(kernel)
                 archs = registry.targets(kernel, self.plan.architectures(kernel, toolkit)) if compiled else []
                 loads = max(1, round(LEVELS[kernel.id][2] * 512)) if kernel.id in LEVELS else 0
-                code = {
-                    **{"registers": 40, "spill_store_bytes": 0, "spill_load_bytes": 0, "stack_bytes": 0},
-                    **{"shared_bytes": 8192, "barriers": 1, "constant_bytes": 400, "instruction_total": 700},
-                    **{
-                        "instructions": {"FFMA": 512, "EXIT": 1},
-                        "hot_loop": hot_loop(loads, 512) if loads else hot_loop(1, 4),
-                    },
-                }
+                loop = hot_loop(loads, 512) if loads else hot_loop(1, 4)
+                code = CODE | {"instructions": {"FFMA": 512, "EXIT": 1}, "hot_loop": loop}
                 key = hashlib.sha256(f"{kernel.id} {toolkit}".encode()).hexdigest()[:16]
                 write_build(self.build, kernel.id, toolkit, key, {f"sm_{arch}": code for arch in archs})
                 path = self.build / toolkit / f"{kernel.id}.json"
@@ -395,7 +390,8 @@ class CardWorld:
         """The folder in which the run's own bundle is filed."""
         (self.root / "packed").mkdir()
         write_bundle(bundles.collect(self.root, self.root / "packed"), self.root / "mine.zip")
-        return accept(read_bundle(self.root / "mine.zip"), self.root / "recorded", self.build, synthetic=True)
+        with patch.object(recording, "SYNTHETIC", True):
+            return accept(read_bundle(self.root / "mine.zip"), self.root / "recorded", self.build)
 
 
 def _run(*words: str) -> None:

@@ -136,23 +136,15 @@ def test_the_readme_says_what_a_card_can_measure() -> None:
         if "mig" not in device.said:
             name = re.sub(r"^(NVIDIA|Tesla) (GeForce )?|-SXM.*| (PCIe|Laptop GPU|80GB).*", "", device.name)
             names.setdefault(device.capability, []).append(name)
-    total = len(list(registry.kernels()))
-    lines = [
-        f"| {'.'.join(map(str, capability))} | {', '.join(dict.fromkeys(names[capability]))} | {_run(capability)} | "
-        f"{_lacking(capability)} |"
-        for capability in sorted(names)
-    ]
-    table = "\n".join([f"| capability | such as | of {total} kernels | the others need |", "|---|---|---|---|", *lines])
-    assert table in (ROOT / "README.md").read_text(), f"put into README.md:\n{table}"
-
-
-def _run(capability: tuple[int, int]) -> int:
-    return tally(registry.kernels(), capability).get("", 0)
-
-
-def _lacking(capability: tuple[int, int]) -> str:
-    counts: Counter[str] = Counter()
-    for reason, count in tally(registry.kernels(), capability).items():
-        if reason:
+    kernels = list(registry.kernels())
+    lines = [f"| capability | such as | of {len(kernels)} kernels | the others need |", "|---|---|---|---|"]
+    for capability in sorted(names):
+        counts: Counter[str] = Counter()
+        for reason, count in tally(kernels, capability).items():
             counts[re.sub(r" \(.*|, where.*", "", reason)] += count
-    return "; ".join(f"{reason}: {count}" for reason, count in counts.most_common()) or "nothing"
+        able = counts.pop("", 0)
+        lacking = "; ".join(f"{reason}: {count}" for reason, count in counts.most_common()) or "nothing"
+        cards = ", ".join(dict.fromkeys(names[capability]))
+        lines.append(f"| {'.'.join(map(str, capability))} | {cards} | {able} | {lacking} |")
+    table = "\n".join(lines)
+    assert table in (ROOT / "README.md").read_text(), f"put into README.md:\n{table}"

@@ -1,22 +1,18 @@
-"""The page of GPUs side by side: a second GPU's recordings, and cards of one model."""
+"""The page of GPUs side by side: a second GPU's recordings."""
 
-import json
 import shutil
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from synthetic import World
 from test_report import Page, call
 
-from gemmrepro.measure.columns import REGIME_POINT
-from gemmrepro.measure.rows import Regimes, load
+from gemmrepro.measure.rows import load
 from gemmrepro.paper import page as paper
 from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
 from gemmrepro.paper.gpus import Gpu, read_others, side_by_side
 from gemmrepro.paper.regimes import Entry, RegimeLine
 from gemmrepro.paper.text import View
-from gemmrepro.recordings import regimes as takes
 
 FAMILIES = ("ladder", "ceilings")
 
@@ -41,7 +37,7 @@ def two(tmp_path_factory) -> View:
     measured = {name: load(own.measure, name) for name in FAMILIES}
     verdicts_here = read_verdicts(own.root / "verdicts.json")
     others = read_others([root / "others/b"], FAMILIES)
-    return side_by_side(Gpu(verdicts_here.gpu or "", measured, verdicts_here), others, {})
+    return side_by_side(Gpu(verdicts_here.gpu or "", measured, verdicts_here), others)
 
 
 def test_each_gpu_has_its_own_verdicts_ratios_and_ceilings(two):
@@ -66,7 +62,7 @@ def test_a_kernel_that_was_timed_cold_alone_is_shown_so(tmp_path):
     cold = replace(measured["ladder"], summary=summary[summary["cache"] == "cold"])
     warm = Gpu("Warm", measured, verdicts_here)
     shown = {
-        name: side_by_side(warm, [replace(warm, measured=measured | {"ladder": other})], {}).kernels
+        name: side_by_side(warm, [replace(warm, measured=measured | {"ladder": other})]).kernels
         for name, other in (("both", measured["ladder"]), ("cold", cold))
     }
     assert {line.cache for line in shown["both"]} == {"warm"} and {line.cache for line in shown["cold"]} == {"cold"}
@@ -96,7 +92,7 @@ def test_what_one_gpu_did_not_measure_is_no_difference(two):
     def differs(verdict: str) -> bool:
         claims = here, ClaimView(**vars(here) | {"verdict": verdict})
         mine, other = (Gpu("", {}, VerdictsView((claim,), "", "live", {})) for claim in claims)
-        return side_by_side(mine, [other], {}).claims[0].differs
+        return side_by_side(mine, [other]).claims[0].differs
 
     assert not differs(here.verdict) and not differs("not measured") and differs("undecided")
 
@@ -117,25 +113,3 @@ def test_the_page_has_a_column_for_each_gpu(two):
     rows = text.split('id="kernels-by-gpu"')[1]
     assert rows.count("<tr>") == 1 + len(two.kernels)
     assert '<a href="gpus.html"' in text
-
-
-def test_cards_of_one_model_are_shown_by_their_takes():
-    def take(card: str, time: float) -> takes.TakeRows:
-        rows = [
-            {**dict.fromkeys(REGIME_POINT, "x"), "kernel": name, "n": "4096", "regime": "sustained"}
-            | {"median_us": str(scale * time), "ratio": ratio, "build_key": "0"}
-            for name, scale, ratio in (("cublas.gemm", 2.0, ""), ("hopper.by_size", 1.0, "2"))
-        ]
-        return {"gpu": {"card": card}}, rows
-
-    assert takes.agreement([take("a", 100.0), take("a", 101.0)])["by_card"] == {}
-    found = [take("a", 100.0), take("a", 102.0), take("b", 111.1)]
-    run = json.loads(json.dumps(takes.agreement(found)))
-    shown = side_by_side(
-        Gpu("One GPU", {}, VerdictsView((), "One GPU", "none", {})),
-        [],
-        {"hopper": Regimes("hopper", pd.DataFrame(), run)},
-    )
-    text = page(shown)
-    assert "This report has one GPU, One GPU." in text and "Cards of one model" in text
-    assert "(hopper): times of the same row differ by 10.0% sustained (median of 2 rows; at most 10.0%)" in text

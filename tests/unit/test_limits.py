@@ -13,7 +13,6 @@ from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import page
 from gemmrepro.paper.claims import VerdictsView
 from gemmrepro.paper.gpus import highest, runnable
-from gemmrepro.paper.limits import facts
 from gemmrepro.paper.text import row_view
 
 RUN = {
@@ -69,7 +68,7 @@ def said(of: SimpleNamespace) -> dict[str, list[str]]:
     environment = page._environment()
     environment.globals |= {"families": of.families, "verdicts": of.inputs.verdicts, "locks": of.inputs.locks}
     environment.globals["runnable"] = runnable([each.name for each in of.families], of.inputs.measured.values())
-    text = environment.get_template("sections/limits.j2").render(**facts(of.inputs, of.families))
+    text = environment.get_template("sections/limits.j2").render(**page.facts(of.inputs, of.families))
     found: dict[str, list[str]] = {}
     for name, sentence in re.findall(r'<li data-limit="(.*?)">(.*)</li>', text):
         found.setdefault(unescape(name), []).append(unescape(sentence))

@@ -21,7 +21,7 @@ ROWS = [
 @pytest.fixture
 def places() -> ShownRows:
     rows = pd.DataFrame(ROWS, columns=["kernel", "toolkit", "n", "seconds", "status"])
-    return ShownRows.of({}, {"ladder": {"speed": Results(SimpleNamespace(), rows)}}, {}, set())
+    return ShownRows({}, {"ladder": {"speed": Results(SimpleNamespace(), rows)}}, {}, set())
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_row_of_a_sweep_is_found_by_its_key_and_a_baseline_also_by_its_family(
     own, baseline = ({"kernel": kernel} | shape for kernel in ("ladder.naive", "cublas.sgemm"))
     counters = pd.DataFrame(columns=["kernel"])
     measured = Measurements("ladder", pd.DataFrame([own, baseline]), counters)
-    places = ShownRows.of({"ladder": measured}, {}, {}, {"ladder.naive"})
+    places = ShownRows({"ladder": measured}, {}, {}, {"ladder.naive"})
     assert places("ladder", "ladder.naive/cuda12/fp32/64x64x64/warm") == row_anchor(own)
     assert places("ladder", "cublas.sgemm/cuda12/fp32/64x64x64/warm") == row_anchor(baseline)
     assert places("hopper", "cublas.sgemm/cuda12/fp32/64x64x64/warm") is None

@@ -191,9 +191,6 @@ def test_a_kernel_that_is_wrong_at_first_or_once_it_was_timed_has_no_rows(tmp_pa
     assert {entry["kernel"] for entry in skipped} == {"ladder.naive"} and reason in skipped[0]["reason"]
 
 
-MEASURED = ("median_us", "ci_low_us", "ci_high_us", "tflops", "gbps", "joules", "clock_mhz", "power_w", "temp_c")
-
-
 def second(**cells):
     """An edit of the second row, of ladder.naive in turn with its baseline."""
     return lambda rows: rows.assign(**{name: [rows[name][0], cell, *rows[name][2:]] for name, cell in cells.items()})
@@ -207,10 +204,6 @@ def second(**cells):
         (second(ratio="1.5"), "ratio of .* is 1.5, and its samples give"),
         (second(throttle="hw_slowdown"), "throttle of .* is hw_slowdown"),
         (second(regime="warm"), "regime: 'warm' is not one of"),
-        (second(build_key="bbbb"), "its build key is bbbb, and that of its samples aaaa"),
-        (lambda rows: pd.concat([rows, rows.tail(1)]), "it repeats"),
-        (lambda rows: rows.assign(**{name: rows[name][::-1].to_numpy() for name in MEASURED}), "and its samples give"),
-        (lambda rows: rows.head(len(rows) - 1), "it has no row of .*, of which there are samples"),
         (lambda rows: rows.assign(baseline=rows.baseline.replace("cublas.sgemm", "cublas.hgemm")), "the same passes"),
     ],
 )

@@ -22,10 +22,12 @@ from gemmrepro import registry
 from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims
+from gemmrepro.paper import page as paper
 from gemmrepro.paper.bundle import Files, resolved
 from gemmrepro.paper.claims import claim_view, references
+from gemmrepro.paper.exports import citation
 from gemmrepro.paper.inputs import inline_svg
-from gemmrepro.paper.text import anchor, terms
+from gemmrepro.paper.text import View, anchor, terms
 from gemmrepro.registry.ladders import compared
 
 SIZES = (1024, 4096)
@@ -262,6 +264,27 @@ def test_a_link_to_a_page_shows_its_title_a_finding_and_the_picture(full, odd):
         assert re.match(r"Of \d+ statements .* \d+ hold\.", told["description"])
         assert ((full.folder / place).parent / told["image"]).read_bytes() == b"a picture"
     assert "og:image" not in odd.paper
+
+
+def test_a_report_that_is_published_names_its_picture_by_its_whole_address(tmp_path, monkeypatch):
+    (tmp_path / "CITATION.cff").write_text(
+        (paths.ROOT / "CITATION.cff").read_text() + "url: https://example.org/report\n"
+    )
+    monkeypatch.setattr(paths, "ROOT", tmp_path)
+    cited = citation("A report", "2026-01-01")
+    assert cited.url == "https://example.org/report" and f"url = {{{cited.url}}}" in cited.bibtex
+    template = paper._environment().get_template("base.html.j2")
+    text = template.render(
+        place="gpus/a.html",
+        gpu="",
+        cited=cited,
+        picture="data/p.png",
+        other_gpus=[],
+        own=[],
+        side_by_side=View(names=[]),
+    )
+    assert 'og:image" content="https://example.org/report/data/p.png"' in text
+    assert 'og:url" content="https://example.org/report/gpus/a.html"' in text
 
 
 def test_samples_are_in_one_archive_that_each_kernels_page_names(full):
@@ -523,6 +546,15 @@ def test_a_term_has_a_tooltip_at_its_first_use_and_none_in_links_code_and_headin
     assert re.findall(r'<abbr title="[^"]+">(\w+)</abbr>', marked) == ["wgmma", "moduli"]
     assert "then <abbr" in marked and marked.count("<abbr") == 2
     assert re.sub(r"</?abbr[^>]*>", "", marked) == page
+
+
+def test_a_figure_has_the_number_of_its_first_place():
+    mark = f"{paper.NUMBER}{{}}{paper.NUMBER}".format
+    pages = {
+        "a": f'{mark("y")}<figure id="x">{mark("x")}<figure id="y">',
+        "b": f'<figure id="z">{mark("z")}{mark("x")}',
+    }
+    assert paper.numbered(pages) == {"a": '2<figure id="x">1<figure id="y">', "b": '<figure id="z">31'}
 
 
 def test_links_are_relative_to_their_page():

@@ -92,21 +92,26 @@ def test_every_allowed_combination_is_a_candidate_with_a_name_of_its_own(tunable
 
 
 def row(candidate, **changes):
-    found = {"digest": candidate.digest, "params": dict(candidate.params), "target": "90", "error": None}
+    found = {"target": "90", "error": None}
     found |= {"build_key": key.build_key(candidate.kernel, "13.0.88"), "registers": 40, "spill_bytes": 0}
     return found | {"shared_bytes": 512} | changes
 
 
-def listing_file(folder, tunable, changes=lambda candidate: {}, **top):
+def listing_file(folder, tunable, changes=lambda candidate: {}):
     """A candidates.json of an invented compilation, its binaries empty."""
     field = candidates.candidates(tunable)
     content = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.0.88", "target": "90"}
-    content["candidates"] = [row(candidate, **changes(candidate)) for candidate in field]
     folder.mkdir(exist_ok=True)
-    (folder / "candidates.json").write_text(json.dumps({**content, **top}))
+    (folder / "candidates.json").write_text(json.dumps(content | {"packages": None}))
     for candidate in field:
+        (folder / f"{candidate.digest}.json").write_text(json.dumps(row(candidate, **changes(candidate))))
         (folder / f"{candidate.digest}.fatbin").write_bytes(b"")
     return folder
+
+
+def cut_records(folder):
+    for path in folder.glob("*.json"):
+        path.write_text(path.read_text().replace("registers", "r"))
 
 
 @pytest.mark.parametrize(
@@ -114,12 +119,12 @@ def listing_file(folder, tunable, changes=lambda candidate: {}, **top):
     [
         (lambda path, tunable: path.unlink(), r"is missing; run the compile step again: .*--kernel ladder\.scale"),
         (lambda path, tunable: path.write_text("{"), "is corrupt"),
-        (lambda path, tunable: path.write_text(path.read_text().replace("registers", "r")), "is corrupt"),
+        (lambda path, tunable: cut_records(path.parent), "a candidate's record .* is corrupt"),
         (lambda path, tunable: path.write_text(path.read_text().replace("scale_tuned", "else")), r"of ladder\.else"),
-        (lambda path, tunable: tunable.space.update(tile=(32,)), "another space or other sources"),
+        (lambda path, tunable: tunable.space.update(steps=(1, 2)), "a candidate's record .* is missing"),
         (
             lambda path, tunable: next(iter(candidates.candidates(tunable))).kernel.source_path.write_text("// new"),
-            "another space or other sources",
+            "other sources",
         ),
     ],
     ids=["missing", "cut", "a field less", "another tunable", "another space", "edited"],
@@ -441,13 +446,14 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
     roomy = replace(tunable, allowed=lambda params: params["steps"] == 4)  # (128, 4) fails its static_assert
     folder = tmp_path / "built"
     listing = candidates.compile_all(roomy, toolkit, "90", folder, 2)
-    compiled_of = {listing.compiled[digest].params["tile"]: listing.compiled[digest] for digest in listing.candidates}
-    assert [one.error is None for one in compiled_of.values()] == [True, True, False]
+    named = {candidate.params["tile"]: digest for digest, candidate in listing.candidates.items()}
+    compiled_of = {tile: listing.compiled[digest] for tile, digest in named.items()}
+    assert [compiled.error is None for compiled in compiled_of.values()] == [True, True, False]
     assert "the tile is too large" in compiled_of[128].error
     assert [compiled_of[tile].shared_bytes for tile in (32, 64)] == [128, 256]
     assert compiled_of[32].spill_bytes == 0 and 8 <= compiled_of[32].registers <= 64
-    assert listing.binary(compiled_of[32].digest).stat().st_size > 500
-    assert not listing.binary(compiled_of[128].digest).exists()
+    assert listing.binary(named[32]).stat().st_size > 500
+    assert not listing.binary(named[128]).exists()
     assert Listing.read(folder, roomy).compiled == listing.compiled
 
     made = []
@@ -460,8 +466,8 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
     monkeypatch.setattr(nvcc.Nvcc, "compile", noted)
     assert candidates.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
     assert made == []
-    listing.binary(compiled_of[64].digest).unlink()
-    (folder / f"{compiled_of[32].digest}.json").write_text("{")
+    listing.binary(named[64]).unlink()
+    (folder / f"{named[32]}.json").write_text("{")
     assert candidates.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
     assert [params["tile"] for params in made] == [32, 64]
 

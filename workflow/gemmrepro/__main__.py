@@ -61,10 +61,10 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "record": (
         "recordings.record",
         "--config --build --work --out --families --toolkits --jobs --no-sweep --regimes --missing --experiments"
-        " --regate --fresh --bundle --budget",
+        " --regate --bundle --budget",
     ),
     "bundle": ("recordings.bundles:bundle_step", "bundle --results"),
-    "accept": ("recordings.bundles:accept_step", "bundle --build --recordings --replace --stale"),
+    "accept": ("recordings.bundles:accept_step", "bundle --build --recordings --replace"),
     "article": ("judge.article", "do [names] --text --gpu --verdicts --schema"),
     "crate": ("host.crate", "--out!"),
     "sbom": ("host.sbom", "--env! --sif! --lock! --out!"),
@@ -122,7 +122,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--figure": _path("draw the largest changes (.svg, .pdf, .png)"),
     "--figures": _path("folder with one folder of figures per family"),
     "--free": _number("with --round: bytes of GPU memory that its points may take"),
-    "--fresh": _flag("delete this stage's journal and verdicts first"),
     "--gates": _path("folder with one gate verdict per kernel", Path("results/gates")),
     "--gpu": _text("compute capability of the GPU that measures, such as 9.0"),
     "--gpus": _path("folders of judged recordings, one per other GPU", nargs="*") | {"default": []},
@@ -163,7 +162,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "--sif": _path("the image"),
     "--sizes": _text("comma-separated; all are searched at the first"),
     "--slug": _flag("print only the name of its recordings"),
-    "--stale": _flag("accept rows of other builds, which support no claim"),
     "--text": _path("check that each number of this text of the article has a row"),
     "--threads": _number("kernels compiled at a time (default 1)", 1),
     "--toolkit": _text("cuda12 or cuda13; must be the one on PATH"),

@@ -24,10 +24,18 @@ from typing import Any
 import yaml
 
 import gemmrepro
-from gemmrepro.core.names import REPORT_FOLDERS, REPORT_PAGES
+from gemmrepro.core.names import OWN_PAGE, REPORT_FOLDERS, REPORT_PAGES
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host.runs import record_path
+
+try:
+    from rocrate.model.contextentity import ContextEntity
+    from rocrate.rocrate import ROCrate
+except ImportError as error:
+    raise UserError(
+        f"{error.name} cannot be imported; put `envs/run` before the command, or install the package rocrate."
+    ) from None
 
 TARGETS = (
     *(f"reports/{page}.html" for page in REPORT_PAGES),
@@ -72,6 +80,12 @@ class Job:
     end: float
 
 
+def targets(folder: Path) -> list[str]:
+    """What a run is for: TARGETS, and the page of kernels of one's own where it made one."""
+    own = f"reports/{OWN_PAGE}"
+    return [*TARGETS, *([own] if (folder / own).is_file() else [])]
+
+
 def jobs_behind(targets: Iterable[str], folder: Path) -> list[Job]:
     """Every job that `targets`, paths relative to `folder`, rest on, in the order in which they ended.
 
@@ -113,20 +127,13 @@ class Run:
     in."""
 
     def __init__(self, folder: Path, jobs: Sequence[Job]) -> None:
-        try:
-            import rocrate.model.contextentity
-            import rocrate.rocrate
-        except ImportError as error:
-            raise UserError(
-                f"{error.name} cannot be imported; put `envs/run` before the command, or install the package rocrate."
-            ) from None
-        self._model, self._folder, self._jobs = rocrate.model, folder, jobs
+        self._folder, self._jobs = folder, jobs
         self.file, self._digest = cache(self._file), cache(self._sha256)
         self.rules: dict[str, dict[str, Job]] = {}  # jobs by name, by rule, in the order of the rules' first jobs
         for job in jobs:
             of_rule = self.rules.setdefault(job.rule, {})
             of_rule[f"#job-{job.rule}-{len(of_rule) + 1}"] = job
-        self.crate = rocrate.rocrate.ROCrate(version="1.1")
+        self.crate = ROCrate(version="1.1")
         # The terms that RO-Crate 1.1 lacks; naming their context would need the network.
         terms = {name: TERMS + name for name in ("sha256", "containerImage", "ContainerImage")}
         self.crate.metadata.extra_terms.update(terms)
@@ -154,7 +161,7 @@ class Run:
             name="The run of the workflow",
             instrument=self._workflow(citation["abstract"], authors),
             object=self._used(),
-            result=[self.file(path) for path in TARGETS],
+            result=[self.file(path) for path in targets(self._folder)],
             start=min(job.start for job in self._jobs),
             end=self._jobs[-1].end,
         )
@@ -226,7 +233,7 @@ class Run:
         """The contextual entity of this name; the properties count the first time."""
         if entity := self.crate.dereference(identifier):
             return entity
-        entity = self._model.contextentity.ContextEntity(self.crate, identifier, properties={"@type": kind})
+        entity = ContextEntity(self.crate, identifier, properties={"@type": kind})
         self.crate.add(entity)
         for name, value in properties.items():
             entity[name] = value
@@ -279,7 +286,7 @@ def main(options: Namespace, folder: Path | None = None) -> int:
         UserError: the run is not finished, or rocrate is not installed.
     """
     folder = folder or Path.cwd()
-    jobs = jobs_behind(TARGETS, folder)
+    jobs = jobs_behind(targets(folder), folder)
     crate = Run(folder, jobs).crate
     shutil.rmtree(options.out, ignore_errors=True)
     crate.write(options.out)

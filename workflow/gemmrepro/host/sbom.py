@@ -16,7 +16,7 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from gemmrepro import __version__
@@ -29,8 +29,20 @@ from gemmrepro.host.recipes import LOCK, Sources, normalized, packages_apart
 from gemmrepro.host.sif import filesystem_sha256, list_packages
 from gemmrepro.host.workspace import EPOCH
 
-if TYPE_CHECKING:
-    from cyclonedx.model.component import Component
+try:
+    from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model.bom import Bom, BomMetaData
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.model.contact import OrganizationalEntity
+    from cyclonedx.model.license import DisjunctiveLicense, LicenseAcknowledgement, LicenseExpression
+    from cyclonedx.model.tool import ToolRepository
+    from cyclonedx.output.json import JsonV1Dot6
+    from cyclonedx.spdx import is_expression, is_supported_id
+    from packageurl import PackageURL
+except ImportError:
+    raise UserError(
+        "cyclonedx cannot be imported; start the command through envs/run, or install cyclonedx-python-lib."
+    ) from None
 
 NAMES = uuid.UUID("6f0cf1a5-4a0b-5d52-9a50-2f0d6f8f1c3e")
 """The namespace of the bills' serial numbers."""
@@ -106,14 +118,7 @@ def check_lock(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]]
 
 def component(kind: str, entry: Entry, hashes: PackageHashes, release: str) -> Component:
     """A package of Debian's (`kind` os) or of Python's; where several files may be what was installed, their hashes are
-    properties instead of its hash.
-
-    What was unpacked from another release of Debian has no architecture in dpkg's list.
-    """
-    from cyclonedx.model import HashAlgorithm, HashType, Property
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.contact import OrganizationalEntity
-    from packageurl import PackageURL
+    properties instead of its hash. What was unpacked from another release has no architecture in dpkg's list."""
 
     name, version, arch = entry["name"], entry["version"], entry["arch"]
     if kind == "os":
@@ -147,8 +152,6 @@ def spdx(name: str) -> str:
 
 def licences(names: Sequence[str]) -> list[Any]:
     """CycloneDX's licences: one expression, or identifiers and names side by side."""
-    from cyclonedx.model.license import DisjunctiveLicense, LicenseAcknowledgement, LicenseExpression
-    from cyclonedx.spdx import is_expression, is_supported_id
 
     told: Any = {"acknowledgement": LicenseAcknowledgement.DECLARED}
     known = sorted({spdx(name) for name in names})
@@ -160,11 +163,6 @@ def licences(names: Sequence[str]) -> list[Any]:
 
 def bill(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], digest: str, hashes: PackageHashes) -> str:
     """The bill of materials of an image, which the SHA-256 of its file system names."""
-    from cyclonedx.model import HashAlgorithm, HashType, Property
-    from cyclonedx.model.bom import Bom, BomMetaData
-    from cyclonedx.model.component import Component, ComponentType
-    from cyclonedx.model.tool import ToolRepository
-    from cyclonedx.output.json import JsonV1Dot6
 
     told = {
         key.replace("_", "-"): lock.get(key)
@@ -198,12 +196,6 @@ def bill(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], dige
 
 def main(options: Namespace) -> int:
     """Write the bill of materials of an image."""
-    try:
-        import cyclonedx  # noqa: F401
-    except ImportError:
-        raise UserError(
-            "cyclonedx cannot be imported; start the command through envs/run, or install cyclonedx-python-lib."
-        ) from None
     environ = {**os.environ, **container_environment(os.environ)}
     make_caches(environ)
     lock = read_json(options.lock, "the image's lock file", "build the image again")

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gemmrepro.core.dtypes import DTYPES
+from gemmrepro.core.names import METRICS
 from gemmrepro.measure.regimes import REGIMES
 from gemmrepro.operations import LAYOUTS
 
@@ -141,8 +142,8 @@ COUNTER_ROW: Table = {
     **_KERNEL,
     **_BY,
     **_SHAPE,
-    "metric": Column("the profiler's name of the counter"),
-    "value": Column("its value", "number"),
+    "metric": Column("the profiler's name of the counter", among=tuple(METRICS)),
+    "value": Column("its value", "number", least=0),
     "unit": Column("the profiler's unit of it", optional=True),
     **_BUILD_KEY,
     **_RUN,

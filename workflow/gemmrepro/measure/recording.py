@@ -83,12 +83,13 @@ def read_document(path: Path, schema: str) -> Any:
     return document
 
 
-def check_measured(run: Mapping[str, Any], path: Path, synthetic: bool) -> None:
-    """Raises UserError if the rows that `run` describes were made for tests, and say so by ``"synthetic": true``.
+SYNTHETIC = False
+"""Whether recordings may be made for tests, as ``"synthetic": true`` in a run.json says; only tests set it."""
 
-    Every function that reads recordings refuses them, unless its argument `synthetic` is true, which only tests pass.
-    """
-    if run.get("synthetic") and not synthetic:
+
+def check_measured(run: Mapping[str, Any], path: Path) -> None:
+    """Raises UserError if the rows that `run` describes were made for tests."""
+    if run.get("synthetic") and not SYNTHETIC:
         raise UserError(f"the recording {path} is synthetic: its rows were made for tests; measure on a GPU instead.")
 
 

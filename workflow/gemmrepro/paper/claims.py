@@ -20,13 +20,12 @@ from gemmrepro.judge.rules import (
     NOT,
     NOT_COMPARABLE,
     PARTLY,
-    REPRODUCED,
     UNDECIDED,
     WRONG,
 )
 from gemmrepro.paper.text import View, anchor, number
 from gemmrepro.registry import articles
-from gemmrepro.registry.articles import AUTHORS, OURS, SAME_IDEA, article, article_names, whose
+from gemmrepro.registry.articles import OURS, SAME_IDEA, article, article_names, whose
 
 Place = Callable[[str, str], str | None]
 """The id of the row that a key of verdicts.json names, given the claim's family and the key."""
@@ -81,11 +80,6 @@ class ClaimView(View):
         """Whose program its kernels are: the author's, one of the same idea, or ours; '' where it names none."""
         return whose(self.article, self.kernels)
 
-    @property
-    def places(self) -> tuple[str, ...]:
-        """Where its published values are printed, each place once."""
-        return tuple(dict.fromkeys(place for row in self.published for place in row.place.split("; ") if place))
-
     def over(self, published: tuple[float | None, str] | None) -> float | None:
         """The judged value over the published one (and its unit), or over what that makes expect here.
 
@@ -121,14 +115,6 @@ class VerdictsView:
     def decided(self) -> int:
         """How many of the articles' statements were decided by measurement or by count."""
         return sum(self.counts[ARTICLE][verdict] for verdict in DECIDED)
-
-    @property
-    def programs(self) -> Mapping[str, tuple[int, int]]:
-        """How many of the articles' statements were decided, and reproduced, by whose program; '' without a kernel."""
-        decided = [claim for claim in self.claims if claim.register == ARTICLE and claim.verdict in DECIDED]
-        held = Counter(claim.program for claim in decided if claim.verdict == REPRODUCED)
-        counted = Counter(claim.program for claim in decided)
-        return {name: (counted[name], held[name]) for name in (AUTHORS, SAME_IDEA, OURS, "")}
 
     @property
     def corrections(self) -> list[View]:
@@ -174,13 +160,9 @@ def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], place: Pl
 def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]) -> list[View]:
     """The claims that articles are known for and that one number judged, the article with most decided ones first.
 
-    `name` says what of it, `article` what pictures call the text. `published` and `measured` are multiples of what they
-    are compared with: of a rate that is judged by its share of the chip, of what that share makes expect here; `texts`
-    are both with their units. `judge` is the claim that the verdict is of: `claim` itself, or the one that covers it.
-    `mark` is a dagger where another program than the author's was judged.
-
-    Args:
-        published: the value in print by claim id.
+    `published` (in print by claim id) and `measured` are multiples of what they are compared with: of a rate that is
+    judged by its share of the chip, of what that share makes expect here; `texts` are both with their units. `judge` is
+    the claim that the verdict is of: `claim`, or what covers it; `mark` a dagger where the program is not the author's.
     """
     known = {claim.id: claim for claim in claims}
     stated = Counter(claim.article for claim in known.values() if claim.verdict in DECIDED)
@@ -214,9 +196,8 @@ class Reference(View):
     """An article that is reproduced (articles/*/article.yaml), or a work that is cited (references.yaml).
 
     `number` is its place in the list of references, from 1; `articles` the names of the articles that are this text,
-    none if it is only cited; `english` a translation of its title, `short` what pictures call it; `date` a year, or a
-    day (``2026-02-08``); `gpus` those that its figures come from; `parts` the posts of a series, each with date, title
-    and url. What is not known is None, or empty.
+    none if it is only cited; `english` a translation of its title, `short` what pictures call it; `gpus` those that its
+    figures come from; `parts` the posts of a series. What is not known is None, or empty.
     """
 
     @property

@@ -85,7 +85,7 @@ def claims_schema() -> dict[str, object]:
 
 
 def citation(title: str, date: str | None) -> View:
-    """The `title` of a report and its entry ``@software`` as `bibtex`; names and titles keep their capitals.
+    """The `title` of a report, its entry ``@software`` as `bibtex`, and the `url` that it is published at, or "".
 
     `date` (ISO) is that of its measurements. Raises UserError if CITATION.cff is wrong.
     """
@@ -95,10 +95,11 @@ def citation(title: str, date: str | None) -> View:
         "title": f"{{{_escaped(title)}}}",
         "year": date[:4] if date else None,
         "version": told["version"],
+        "url": told.get("url"),
         "note": f"{told['license']} license",
     }
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if value]
-    return View(title=title, bibtex="\n".join(["@software{gemmrepro,", *lines, "}", ""]))
+    return View(title=title, url=told.get("url", ""), bibtex="\n".join(["@software{gemmrepro,", *lines, "}", ""]))
 
 
 def _escaped(text: str) -> str:

@@ -1,8 +1,7 @@
 """The GPU behind the report and its software, and other GPUs side by side.
 
 The first GPU is the one that the report is about; the others' recordings were judged by themselves, in a folder each
-that holds what the report's own results hold (`measure`, `verdicts.json`). Cards of one model are told apart by the
-takes of the regimes.
+that holds what the report's own results hold (`measure`, `verdicts.json`).
 """
 
 from __future__ import annotations
@@ -16,12 +15,11 @@ import pandas as pd
 
 from gemmrepro import registry
 from gemmrepro.core.names import TOOLKITS
-from gemmrepro.core.text import listed
 from gemmrepro.experiments import results
 from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
 from gemmrepro.judge.ways import ON_ANY_GPU
-from gemmrepro.measure.regimes import BURST, SUSTAINED
-from gemmrepro.measure.rows import Measurements, Regimes, capability_of, cubes, is_current, load, load_regimes
+from gemmrepro.measure.regimes import SUSTAINED
+from gemmrepro.measure.rows import Measurements, capability_of, cubes, is_current, load, load_regimes
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
 from gemmrepro.paper.regimes import Accuracies, Entry, RegimeLine, regime_lines
 from gemmrepro.paper.text import View
@@ -115,14 +113,13 @@ BOARDS = ("fp32", "bf16", "fp16", "fp8_e4m3", "fp64")
 """The types of the leaderboard, in its order; others follow."""
 
 
-def side_by_side(own: Gpu, others: Sequence[Gpu], regimes: Mapping[str, Regimes]) -> View:
-    """The report's own GPU beside the others, and `cards`: sentences on how far its takes and cards are apart."""
+def side_by_side(own: Gpu, others: Sequence[Gpu]) -> View:
+    """The report's own GPU beside the others."""
     gpus = [own, *others]
     return View(
         names=[gpu.name for gpu in gpus],
         claims=_claims(gpus) if others else [],
         kernels=[*_kernels(gpus)] if others else [],
-        cards=[sentence for takes in regimes.values() if (sentence := cards_sentence(takes))],
     )
 
 
@@ -202,18 +199,3 @@ def level(row: Mapping[str, Any], ceilings: Mapping[str, float], dtype: str) -> 
     rate, ceiling = (row["gbps"], "bytes") if pd.isna(row["tflops"]) else (row["tflops"], dtype)
     known = ceiling in ceilings and pd.notna(rate)
     return View(ratio=float(row["ratio"]), share=float(rate) / ceilings[ceiling] if known else None)
-
-
-def cards_sentence(found: Regimes) -> str:
-    """How far takes on one card, and cards, are apart, as sentences; '' where there is one take of one card."""
-    spreads = found.run.get("spread") or {}
-    sentences = []
-    for where, name in (("Two takes on one card", "repeated"), ("Cards of one model", "between_cards")):
-        parts = [
-            f"{spread['middle']:.1%} {words} (median of {spread['rows']} rows; at most {spread['largest']:.1%})"
-            for regime, words in ((SUSTAINED, "sustained"), (BURST, "in bursts"))
-            if (spread := (spreads.get(regime) or {}).get(name))
-        ]
-        if parts:
-            sentences.append(f"{where} ({found.family}): times of the same row differ by {listed(parts)}.")
-    return " ".join(sentences)

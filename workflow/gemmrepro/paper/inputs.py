@@ -8,8 +8,6 @@ import re
 import zlib
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -124,70 +122,54 @@ def inline_svg(svg: str, name: str) -> Markup:
     return Markup(text.replace("<svg", labelled, 1))
 
 
-@dataclass(frozen=True)
 class ShownRows:
     """The rows that the pages show, `by_id`: of sweeps, counters, regimes and experiments.
 
-    `kernels` are those with a page, which has their machine code.
+    Of libraries no counters and no regimes are shown, of experiments one toolkit's rows and libraries'. `kernels` are
+    those with a page, which has their machine code.
     """
 
-    by_id: Mapping[str, Mapping[str, Any]]
-    experiments: Mapping[str, Mapping[str, Results]]
-    kernels: set[str]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         measured: Mapping[str, Measurements],
         experiments: Mapping[str, Mapping[str, Results]],
         regimes: Mapping[str, Regimes],
         kernels: set[str],
-    ) -> ShownRows:
-        """Of everything measured, what the pages show: of libraries no counters and no regimes."""
-        rows: dict[str, Mapping[str, Any]] = {}
+    ) -> None:
+        self.kernels = kernels
+        self.by_id: dict[str, Mapping[str, Any]] = {}
+        self._experiments: dict[tuple[str, ...], list[tuple[set[str], frozenset[str], str]]] = {}
         for table in (sweep.summary for sweep in measured.values()):
-            rows |= {row_anchor(row): row for row in table.to_dict("records")}
+            self.by_id |= {row_anchor(row): row for row in table.to_dict("records")}
         for table in (alone.summary for alone in regimes.values()):
-            rows |= {row_anchor(row): row for row in table[table["kernel"].isin(kernels)].to_dict("records")}
+            self.by_id |= {row_anchor(row): row for row in table[table["kernel"].isin(kernels)].to_dict("records")}
         for table in (sweep.counters for sweep in measured.values()):
-            rows |= {counter_anchor(row): row for row in table[table["kernel"].isin(kernels)].to_dict("records")}
-        for family, by_name in experiments.items():
-            for name, of in by_name.items():
-                # An experiment's section shows the rows of one toolkit, and libraries'.
-                shown = of.rows[of.rows["toolkit"].isin((of.toolkit, LIBRARY))]
-                for place, row in zip(shown.index, shown.to_dict("records"), strict=True):
-                    rows[experiment_row_anchor(family, name, place)] = row
-        return cls(rows, experiments, kernels)
+            self.by_id |= {counter_anchor(row): row for row in table[table["kernel"].isin(kernels)].to_dict("records")}
+        every = {(family, name): of for family, by_name in experiments.items() for name, of in by_name.items()}
+        for (family, name), of in every.items():
+            shown = of.rows[of.rows["toolkit"].isin((of.toolkit, LIBRARY))]
+            for place, row in zip(shown.index, shown.to_dict("records"), strict=True):
+                key = experiment_row_anchor(family, name, place)
+                self.by_id[key] = row
+                toolkits = {row["toolkit"], *([of.toolkit] if row["toolkit"] == LIBRARY else [])}
+                found = self._experiments.setdefault((family, name, row["kernel"]), [])
+                found.append((toolkits, frozenset(map(str, row.values())), key))
 
     def __call__(self, family: str, key: str) -> str | None:
-        """The id of the row that a claim or figure of `family` names; None where the pages show no such row."""
+        """The id of the row that a claim or figure of `family` names; None where the pages show no such row.
+
+        The key of an experiment's names family, experiment, kernel, toolkit and some of its cells.
+        """
         if built := _BUILD.match(key):
             return f"code-{anchor(built['kernel'])}" if built["kernel"] in self.kernels else None
         # A baseline's row is one of several families.
-        ids = (anchor(f"row {key}"), anchor(f"row {family}/{key}"))
-        return next((place for place in ids if place in self.by_id), None) or self._of_experiment(key)
-
-    def _of_experiment(self, key: str) -> str | None:
-        """The row of an experiment: `key` names family, experiment, kernel, toolkit and some of its cells."""
-        family, name, kernel, toolkit, *cells = [*key.split("/"), "", "", "", ""]
-        results = self.experiments.get(family, {}).get(name)
-        for row_toolkit, row_cells, place in self._rows_of_experiments.get((family, name, kernel), ()):
-            beside = row_toolkit == LIBRARY and results is not None and toolkit == results.toolkit
-            if (row_toolkit == toolkit or beside) and row_cells.issuperset(filter(None, cells)):
+        for place in (anchor(f"row {key}"), anchor(f"row {family}/{key}")):
+            if place in self.by_id:
                 return place
-        return None
-
-    @cached_property
-    def _rows_of_experiments(self) -> Mapping[tuple[str, str, str], list[tuple[str, frozenset[str], str]]]:
-        """Toolkit, cells as text, and id of each row of the experiments, by family, experiment and kernel."""
-        rows: dict[tuple[str, str, str], list[tuple[str, frozenset[str], str]]] = {}
-        for family, by_name in self.experiments.items():
-            for name, of in by_name.items():
-                for place in of.rows.index:
-                    if row := self.by_id.get(key := experiment_row_anchor(family, name, place)):
-                        cells = frozenset(map(str, row.values()))
-                        rows.setdefault((family, name, row["kernel"]), []).append((row["toolkit"], cells, key))
-        return rows
+        *names, toolkit = [*key.split("/"), "", "", "", ""][:4]
+        asked = set(filter(None, key.split("/")[4:]))
+        rows = self._experiments.get(tuple(names), ())
+        return next((place for toolkits, cells, place in rows if toolkit in toolkits and asked <= cells), None)
 
     def linked(self, figure: View, family: str) -> View:
         """The figure with the ids of its rows, and for each number of its table the id of the row that holds it."""
@@ -229,7 +211,7 @@ class Inputs:
         self.measured = {name: load(arguments.measure, name) for name in names}
         self.experiments = {name: results.load(arguments.experiments, name) for name in names}
         self.regimes = {name: load_regimes(arguments.regimes, name) for name in names}
-        self.rows = ShownRows.of(self.measured, self.experiments, self.regimes, {kernel.id for kernel in kernels})
+        self.rows = ShownRows(self.measured, self.experiments, self.regimes, {kernel.id for kernel in kernels})
         self.verdicts = read_verdicts(arguments.verdicts, self.rows)
         self.gates = load_gates(arguments.gates, [kernel.id for kernel in kernels])
         self.builds: dict[str, dict[str, Build]] = {}

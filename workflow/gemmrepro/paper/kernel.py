@@ -275,76 +275,44 @@ def prediction(source: str) -> str:
 NOT_COMPILED = "not compiled"
 """The static gate of a kernel that this run did not compile with a toolkit."""
 
-_STATIC = {True: "passed", False: "failed", None: NOT_COMPILED}
-
 
 def gate_view(gate: Mapping[str, Any] | None, kernel: registry.Kernel) -> View:
     """The gate of a kernel, ``passed`` if nothing failed; ``not run`` if it is None.
 
-    `checks` are those of all toolkits; `open` are the statuses of numerical gates without a verdict, since a gate
-    passes as long as nothing failed. `static_passed` says that the static gate passed in every toolkit that compiled
-    the kernel, `numeric_passed` that the numerical one did in every toolkit that has it, and whose binary is measured.
+    Of each toolkit `static` is ``passed``, ``failed`` or NOT_COMPILED; `numeric` ``passed``, ``failed``, ``stale``,
+    ``not run``, or ``not measured``, of a binary that the run does not measure. `open` are the statuses of numerical
+    gates without a verdict, since a gate passes as long as nothing failed. `static_passed` and `numeric_passed` say
+    that the gate passed in every toolkit that compiled the kernel, or whose binary is measured.
     """
+    toolkits, checks = [], []
     verdicts = sorted(((gate or {}).get("toolkits") or {}).items())
-    checks = [
-        {**check, "toolkit": name if len(verdicts) > 1 else None}
-        for name, verdict in verdicts
-        for check in (verdict.get("static") or {}).get("checks") or []
-    ]
-    toolkits = [_toolkit_view(name, verdict, kernel) for name, verdict in verdicts]
+    for name, verdict in verdicts:
+        numeric, static = verdict.get("numeric") or {}, verdict.get("static") or {}
+        status, passed, worst = numeric.get("status") or "not run", static.get("passed"), numeric.get("worst")
+        toolkits.append(
+            View(
+                name=name,
+                static=NOT_COMPILED if passed is None else "passed" if passed else "failed",
+                compiled=passed is not None,
+                numeric=status,
+                judged=status in ("passed", "failed"),
+                measured=status != "not measured",
+                source=numeric.get("source") or "none",
+                gpu=numeric.get("gpu"),
+                reason=numeric.get("reason"),
+                worst=case_view(worst, kernel) if isinstance(worst, Mapping) else None,
+                cases=[case_view(case, kernel) for case in numeric.get("cases") or []],
+            )
+        )
+        checks += [(name if len(verdicts) > 1 else "", check) for check in static.get("checks") or []]
     return View(
         status="not run" if gate is None else "passed" if gate.get("passed") else "failed",
         toolkits=toolkits,
-        checks=gather_checks(checks),
+        checks=_gathered(checks),
         cases=[*_cases(toolkits)],
         open=" or ".join(sorted({each.numeric for each in toolkits if each.measured and not each.judged})),
         static_passed={each.static for each in toolkits if each.compiled} == {"passed"},
         numeric_passed={each.numeric for each in toolkits if each.measured} == {"passed"},
-    )
-
-
-def _cases(toolkits: Sequence[View]) -> Iterator[tuple[Mapping[str, Any], Sequence[float | None], bool]]:
-    """The numerical cases, each with its error by toolkit, None where it did not run, and whether it passed.
-
-    Toolkits that ran the same case share its row.
-    """
-    rows: dict[tuple[object, ...], dict[str, Mapping[str, Any]]] = {}
-    for toolkit in toolkits:
-        seen: Counter[tuple[object, ...]] = Counter()
-        for case in toolkit.cases:
-            key = tuple(case.get(name) for name in ("shape", "inputs", "alpha", "beta", "seed", "allowed"))
-            rows.setdefault((*key, seen[key]), {})[toolkit.name] = case
-            seen[key] += 1
-    for by_toolkit in rows.values():
-        errors = [by_toolkit.get(each.name, {}).get("err_scaled_max") for each in toolkits]
-        yield next(iter(by_toolkit.values())), errors, all(case["passed"] for case in by_toolkit.values())
-
-
-def _toolkit_view(name: str, verdict: Mapping[str, Any], kernel: registry.Kernel) -> View:
-    """A kernel's verdicts in one toolkit.
-
-    `static` is ``passed``, ``failed``, or ``not compiled``; `numeric` ``passed``, ``failed``, ``stale``, ``not run``,
-    or ``not measured``, of a binary that the run does not measure. `cases` are numerical cases as `case_view` shows
-    them, `worst` the one with the largest error.
-    """
-    numeric = verdict.get("numeric") or {}
-    static = _STATIC[(verdict.get("static") or {}).get("passed")]
-    status = numeric.get("status") or "not run"
-    worst = numeric.get("worst")
-    cases = [case_view(case, kernel) for case in numeric.get("cases") or []]
-    return View(
-        name=name,
-        static=static,
-        compiled=static != NOT_COMPILED,
-        numeric=status,
-        judged=status in ("passed", "failed"),
-        measured=status != "not measured",
-        source=numeric.get("source") or "none",
-        gpu=numeric.get("gpu"),
-        reason=numeric.get("reason"),
-        worst=case_view(worst, kernel) if isinstance(worst, Mapping) else None,
-        cases=cases,
-        failed=[case for case in cases if not case["passed"]],
     )
 
 
@@ -363,30 +331,29 @@ def case_view(case: Mapping[str, Any], kernel: registry.Kernel) -> Mapping[str, 
     }
 
 
-def gather_checks(checks: Sequence[Mapping[str, Any]]) -> list[View]:
-    """Static checks over every architecture, and every ``toolkit`` if they say so.
+def _cases(toolkits: Sequence[View]) -> Iterator[tuple[Mapping[str, Any], Sequence[float | None], bool]]:
+    """The numerical cases, each with its error by toolkit, None where it did not run, and whether it passed."""
+    rows: dict[tuple[object, ...], dict[str, Mapping[str, Any]]] = {}
+    for toolkit in toolkits:
+        seen: Counter[tuple[object, ...]] = Counter()
+        for case in toolkit.cases:
+            key = tuple(case.get(name) for name in ("shape", "inputs", "alpha", "beta", "seed", "allowed"))
+            rows.setdefault((*key, seen[key]), {})[toolkit.name] = case
+            seen[key] += 1
+    for by_toolkit in rows.values():
+        errors = [by_toolkit.get(each.name, {}).get("err_scaled_max") for each in toolkits]
+        yield next(iter(by_toolkit.values())), errors, all(case["passed"] for case in by_toolkit.values())
 
-    `found` pairs each finding with the architectures that share it. The n-th check of a name on one architecture is the
-    same as the n-th on another, though its bound may differ.
+
+def _gathered(checks: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[tuple[str, Mapping[str, Any]]]]:
+    """The same static check of every target, after its toolkit if it names one: pairs of a target and the check.
+
+    The n-th check of a name on one architecture is the same as the n-th on another, though its bound may differ.
     """
     gathered: dict[tuple[str, int], list[tuple[str, Mapping[str, Any]]]] = {}
     seen: Counter[tuple[str, str]] = Counter()
-    for check in checks:
-        name, target = check["check"], " ".join(check[key] for key in ("toolkit", "arch") if check.get(key))
+    for toolkit, check in checks:
+        name, target = check["check"], " ".join(filter(None, (toolkit, check.get("arch"))))
         gathered.setdefault((name, seen[target, name]), []).append((target, check))
         seen[target, name] += 1
-    views = []
-    for (name, _), same in gathered.items():
-        targets: dict[str, list[str]] = {}
-        for target, check in same:
-            targets.setdefault(f"{check['found']}{'' if check['passed'] else ' (fails)'}", []).append(target)
-        views.append(
-            View(
-                check=name,
-                why="; ".join(dict.fromkeys(str(check["why"]) for _, check in same)),
-                expected=" or ".join(dict.fromkeys(str(check["expected"]) for _, check in same)),
-                found=[(text, "every target" if len(targets) == 1 else ", ".join(of)) for text, of in targets.items()],
-                passed=all(check["passed"] for _, check in same),
-            )
-        )
-    return views
+    return list(gathered.values())

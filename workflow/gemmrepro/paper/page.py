@@ -8,6 +8,7 @@ was not built is stated, not hidden.
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from gemmrepro import registry
 from gemmrepro.core.names import OWN_PAGE, REPORT_PAGES, SIZE, SNAKEMAKE
 from gemmrepro.core.text import as_published, listed
 from gemmrepro.experiments import paper_figures, tables
@@ -23,7 +25,9 @@ from gemmrepro.judge import claims as declared_claims
 from gemmrepro.judge.claim import ARTICLE, Claim
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.rules import COVERED, DECIDED, REPRODUCED, VERDICTS
-from gemmrepro.judge.ways import REGISTERS, WAYS
+from gemmrepro.judge.ways import REGISTERS, WAYS, unfounded
+from gemmrepro.measure.recording import CEILINGS
+from gemmrepro.measure.rows import Measurements, capability_of, select
 from gemmrepro.paper import bundle, exports
 from gemmrepro.paper import findings as findings_text
 from gemmrepro.paper.bundle import LOADER, PAPER, secured, tidy
@@ -32,7 +36,6 @@ from gemmrepro.paper.family import baseline_pages, family_view
 from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, machine_view, runnable, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs
-from gemmrepro.paper.limits import facts
 from gemmrepro.paper.regimes import ALLOWED, PRECISE, Accuracies, regime_lines, use_cases
 from gemmrepro.paper.text import (
     MARKS,
@@ -45,7 +48,12 @@ from gemmrepro.paper.text import (
     size_text,
     terms,
 )
+from gemmrepro.recordings.limits import Ceilings, limit, sums
 from gemmrepro.registry.articles import article, article_names
+from gemmrepro.registry.requirements import requirement
+
+NUMBER = "\ue001"
+"""Encloses the id of a figure where its number will stand."""
 
 PICTURE = "data/headlines.png"
 """The place of the picture that stands for the report."""
@@ -79,7 +87,7 @@ def render(inputs: Inputs) -> dict[str, str]:
         # Families with a kernel of ours to use; the first family of an article is told with the article.
         "past": {use.what.kernel.partition(".")[0] for use in uses} - {family.name for family in firsts.values()},
         "ideas": {kernel.id: kernel.declared.story.idea for family in families for kernel in family.kernels},
-        "side_by_side": side_by_side(own, inputs.others, inputs.regimes),
+        "side_by_side": side_by_side(own, inputs.others),
         "other_gpus": inputs.others,
         "boards": own.boards,
         "is_own_gpu": True,
@@ -94,7 +102,7 @@ def render(inputs: Inputs) -> dict[str, str]:
     environment.globals |= {name: macro for name, macro in vars(macros).items() if not name.startswith("_")}
     limits = environment.get_template("sections/limits.j2").render(**facts(inputs, families))
     environment.globals["limits"] = [Markup(line) for line in limits.splitlines() if line.startswith("<li")]
-    pages = _pages(environment, families, baselines)
+    pages = numbered(_pages(environment, families, baselines))
     for other in inputs.others:
         seen = {"is_own_gpu": False, "gpus": {}, "boards": other.boards, **_verdicts_seen(other.verdicts, declared)}
         for template, kind in (("leaderboard.html.j2", ""), ("claims.html.j2", "-claims")):
@@ -138,6 +146,14 @@ def _pages(
     return pages
 
 
+def numbered(pages: Mapping[str, str]) -> dict[str, str]:
+    """The pages with the numbers of their figures, each by the first place where it stands."""
+    shown = (name for text in pages.values() for name in re.findall(r'<figure id="([^"]+)"', text))
+    numbers = {name: str(number) for number, name in enumerate(dict.fromkeys(shown), 1)}
+    mark = re.compile(f"{NUMBER}(.*?){NUMBER}")
+    return {place: mark.sub(lambda found: numbers.get(found[1], ""), text) for place, text in pages.items()}
+
+
 def _environment() -> jinja2.Environment:
     """The templates, with what they see whatever the run."""
     environment = jinja2.Environment(
@@ -149,9 +165,7 @@ def _environment() -> jinja2.Environment:
     )
     filters = (anchor, as_published, code_spans, counter_anchor, listed, number, size_text, terms)
     environment.filters |= {each.__name__: each for each in filters}
-    # A figure has the number of its first place in the pages, which are rendered in their order.
-    numbers: dict[str, int] = {}
-    environment.filters["numbered"] = lambda figure: numbers.setdefault(figure.anchor, len(numbers) + 1)
+    environment.filters["numbered"] = lambda figure: f"{NUMBER}{figure.anchor}{NUMBER}"
     environment.globals |= {
         "style": Markup((TEMPLATES / "paper.css").read_text()),
         "script": Markup(PAPER.read_text()),
@@ -162,6 +176,7 @@ def _environment() -> jinja2.Environment:
         "size": SIZE,
         "allowed": ALLOWED,
         "precise": PRECISE,
+        "decided": DECIDED,
         "references": references(),
         "short": {name: article(name).short or name for name in article_names()},
         "verdict_rules": VERDICTS.items(),
@@ -219,6 +234,7 @@ def _texts(verdicts: VerdictsView, families: Sequence[View]) -> list[View]:
                 short=text.short,
                 decided=sum(counts[verdict] for verdict in DECIDED),
                 reproduced=counts[REPRODUCED],
+                share=counts[REPRODUCED] / max(1, sum(counts[verdict] for verdict in DECIDED)),
                 claims=len(claims),
                 families=[family for family in families if family.name in about],
                 figures=_tables_of(text.articles, families),
@@ -253,6 +269,80 @@ def placed(family: str, findings: Mapping[str, View]) -> list[View]:
     """The paper's own figures that belong to a family's results: those that need it first."""
     needed = paper_figures.needed()
     return [figure for name, figure in findings.items() if needed[name][:1] == (family,)]
+
+
+FULL_CLOCK = 0.98
+"""A row at this share of the GPU's highest clock, or above it, ran at full clock."""
+
+
+def facts(inputs: Inputs, families: Sequence[View]) -> dict[str, Any]:
+    """What ``sections/limits.j2`` cannot find out: what this run did not time, check or judge."""
+    measured = {family.name: inputs.measured[family.name] for family in families if family.source != "none"}
+    capability = capability_of(inputs.measured.values())
+    kernels = [kernel for family in families for kernel in registry.kernels(family.name)]
+    lacking = {kernel.id for kernel in kernels if capability and requirement(kernel, capability)}
+    gates = {
+        family.name: [(kernel.id, gate) for kernel in family.kernels for gate in kernel.gate.toolkits]
+        for family in families
+    }
+    binaries = []
+    for name, of in gates.items():
+        able = [gate for kernel, gate in of if kernel not in lacking]
+        if left_out := [gate.name for gate in able if not gate.measured]:
+            binaries.append(View(name=name, count=len(left_out), of=len(able), toolkits=left_out))
+    return {
+        "instead": (inputs.config.get("sweep") or {}).get("instead_of") or {},
+        "spreads": [spread for of in inputs.regimes.values() for spread in (of.run.get("spread") or {}).values()],
+        "earlier": [name for name, of in inputs.regimes.items() if of.run.get("earlier")],
+        "sustained": [name for name, of in inputs.regimes.items() if len(of.of("sustained"))],
+        "slowed": _slowed(measured),
+        "ungated": [name for name, of in gates.items() if any(gate.measured and not gate.judged for _, gate in of)],
+        "binaries": binaries,
+        "unchecked": _unchecked(measured, inputs.measured.get(CEILINGS)),
+        "unfounded": unfounded([vars(claim) for claim in inputs.verdicts.claims]),
+        "untimed": _untimed(inputs.measured, lacking),
+    }
+
+
+def _slowed(measured: Mapping[str, Measurements]) -> list[View]:
+    """The families whose rows the power cap slowed down: how many, `of` how many rows of all families."""
+    clocks = {name: (of.run.get("gpu") or {}).get("clock_max_mhz") for name, of in measured.items()}
+    total = sum(len(of.summary) for name, of in measured.items() if clocks[name])
+    found = []
+    for name, of in measured.items():
+        low = of.summary["clock_mhz"] < FULL_CLOCK * (clocks[name] or 0)
+        capped = int((of.summary["throttle"].str.contains("power") & low).sum())
+        found += [View(name=name, capped=capped, of=total)] if capped else []
+    return found
+
+
+def _unchecked(measured: Mapping[str, Measurements], ceilings: Measurements | None) -> dict[str, int]:
+    """How many rows have a throughput that nothing bounds, by types of operands and sums."""
+    unchecked: dict[str, int] = {}
+    for name, of in measured.items():
+        gpu, known = of.run.get("gpu") or {}, Ceilings()
+        if ceilings is not None and gpu and ceilings.gpu == of.gpu:
+            cells = ceilings.summary[["kernel", "tflops", "gbps", "clock_mhz"]].astype(object)
+            known = Ceilings.of(cells.where(cells.notna(), "").astype(str).to_dict("records"), ceilings.run)
+        for kernel in registry.kernels(name):
+            rows = select(of.summary, kernel=kernel.id)
+            if (count := int(rows["tflops"].notna().sum())) and limit(kernel, gpu, known) is None:
+                unchecked[sums(kernel)] = unchecked.get(sums(kernel), 0) + count
+    return unchecked
+
+
+def _untimed(measured: Mapping[str, Measurements], lacking: set[str]) -> list[tuple[str, str, list[str]]]:
+    """What no sweep timed: the reason, the toolkits if others timed the kernel, and the kernels."""
+    kernels: dict[tuple[str, str], list[str]] = {}
+    for of in measured.values():
+        toolkits: dict[tuple[str, str], set[str]] = {}
+        for entry in of.run.get("skipped") or []:
+            if entry["kernel"] not in lacking:
+                toolkits.setdefault((entry["kernel"], entry["reason"]), set()).add(entry["toolkit"])
+        for (kernel, reason), left_out in toolkits.items():
+            others = set(select(of.summary, kernel=kernel)["toolkit"]) - left_out
+            kernels.setdefault((reason, f" with {listed(sorted(left_out))}" if others else ""), []).append(kernel)
+    return [(reason, by, names) for (reason, by), names in kernels.items()]
 
 
 def main(options: Namespace) -> int:

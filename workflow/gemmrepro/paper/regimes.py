@@ -199,8 +199,7 @@ def regime_lines(
 ) -> list[RegimeLine]:
     """A line for each size and contest of each family's current rows.
 
-    A kernel competes if it adds in the types of an ordinary product or errs little more than its baseline does. In
-    turn only kernels that were measured in the regimes compete, with the same toolkit's binary; all, where none was.
+    In turn only kernels that were measured in the regimes compete, with the same toolkit's binary; all, where none was.
     """
     lines = []
     for family, of in measured.items():
@@ -265,13 +264,11 @@ def _number(cell: Any) -> float | None:
 
 
 def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
-    """What to use, of each contest: sustained, or in turn where nothing was measured sustained.
+    """What to use, of each contest: sustained, or in turn where nothing was measured sustained; the library competes.
 
-    The library competes too. A kernel is named for as many neighbouring sizes as it is the best at, or as fast as the
-    best by their intervals; a size at which nothing is the best ends them.
-
-    Of each the `kernel` is empty where the library is the choice; `lines` are those of its sizes, `entries` the
-    kernel's at each, or the best kernel's beside the library; `ties` names what is as fast, with the sizes where it is.
+    A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or as fast by the
+    intervals. `lines` are those of its sizes, `entries` the kernel's at each, or the best kernel's beside the library;
+    `ties` names what is as fast, with the sizes where it is.
     """
     found = []
     for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):

@@ -20,7 +20,6 @@ from pygments.lexers import get_lexer_by_name
 from gemmrepro.core.names import SNAKEMAKE
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.text import format_number
-from gemmrepro.errors import UserError
 from gemmrepro.experiments.results import Results
 from gemmrepro.measure.regimes import BURST
 from gemmrepro.measure.rows import BEYOND, Measurements, counted, counter_key, row_key
@@ -201,16 +200,15 @@ def counter_anchor(row: Mapping[str, Any]) -> str:
 def row_view(
     row: Mapping[str, Any], times: np.ndarray | None = None, ceilings: Mapping[str, float] | None = None
 ) -> View:
-    """A summary row as text; `anchor` the id of its row of samples.
+    """A summary row as text, with its samples, `times` in µs; `anchor` is the id of its row.
 
-    Intervals are empty where they come from too few samples, or end above what the GPU can do. `rate` is in TFLOP/s, or
-    in GB/s of kernels without arithmetic; `paired` is that of the baseline that was timed in alternation with this row.
-
-    Args:
-        times: its samples in µs.
-        ceilings: TFLOP/s of the GPU's fastest loops by type (`gpus.highest`); none bounds the types without one.
+    Intervals are empty where they come from too few samples, or end above the `ceilings` of `gpus.highest`. `rate` is
+    in TFLOP/s, or in GB/s of kernels without arithmetic; `paired` that of the baseline timed in alternation with it.
     """
-    tflops_low, tflops_high = _tflops_interval(row)
+    low, high = row["ci_low_us"], row["ci_high_us"]
+    known = pd.notna(row["tflops"]) and pd.notna(low) and low and pd.notna(high)
+    # A longer time is the lower end of a throughput.
+    tflops_low, tflops_high = (row["tflops"] * row["median_us"] / end if known else None for end in (high, low))
     possible = tflops_high is None or tflops_high <= BEYOND * (ceilings or {}).get(row["dtype"], math.inf)
     shown = counted(row) and possible
     moves = pd.isna(row["tflops"])
@@ -243,11 +241,7 @@ def row_view(
 
 
 def regime_row_view(row: Mapping[str, Any], ceilings: Mapping[str, float] | None = None) -> View:
-    """A row of the regimes as text: a kernel alone, sustained or in bursts; `ceilings` as in `row_view`.
-
-    `row` is what it has in common with a sweep's; `joules` are those of a launch; `blocks` says how many there are, and
-    how many of them began steady or rested.
-    """
+    """A row of the regimes as text: what it has in common with a sweep's, joules of a launch, and how blocks began."""
     blocks, ready = int(row["rounds"]), int(row["ready"])
     began = "rested" if row["regime"] == BURST else "steady"
     return View(
@@ -258,22 +252,9 @@ def regime_row_view(row: Mapping[str, Any], ceilings: Mapping[str, float] | None
     )
 
 
-def _tflops_interval(row: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """The interval of the median time as throughput: a longer time is its lower end."""
-    if pd.isna(row["tflops"]) or pd.isna(row["ci_low_us"]) or not row["ci_low_us"] or pd.isna(row["ci_high_us"]):
-        return None, None
-    work = row["tflops"] * row["median_us"]
-    return work / row["ci_high_us"], work / row["ci_low_us"]
-
-
 def samples_by_row(measured: Measurements) -> Samples:
-    """Every sample of a family, in µs. Raises UserError if samples.parquet lacks a column."""
+    """Every sample of a family, in µs."""
     samples = measured.samples()
-    if samples.empty:
-        return {}
-    missing = [column for column in [*SAMPLE_KEYS, "time_us"] if column not in samples.columns]
-    if missing:
-        raise UserError(f"{measured.samples_path} has no column {', '.join(missing)}; remeasure, or restore the file.")
     return {
         tuple(str(part) for part in key): group["time_us"].to_numpy(dtype=float)
         for key, group in samples.groupby(list(SAMPLE_KEYS), observed=True)

@@ -61,9 +61,6 @@ def bring_sweep(family: str, recorded: Path, build: Path, out: Path) -> tuple[in
     """Check a family's recording and copy it to `out` with its statuses set; returns (rows, stale rows).
 
     A family without a recording on a GPU that has others gets no rows: its claims are "not measured".
-
-    Raises:
-        UserError: there is no recording of that GPU at all, or this one is incomplete, corrupt, or contradicts itself.
     """
     folder = recorded / family
     # Gates and experiments may have been recorded without any times.
@@ -87,11 +84,7 @@ def bring_sweep(family: str, recorded: Path, build: Path, out: Path) -> tuple[in
 
 
 def bring_regimes(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
-    """Check the takes of `family` and bring their rows to `out` with statuses set; returns (rows, stale rows).
-
-    Raises:
-        UserError: a take is incomplete, corrupt, or contradicts itself.
-    """
+    """Check the takes of `family` and bring their rows to `out` with statuses set; returns (rows, stale rows)."""
     found, take_of, rows = read_takes(family, recorded, build)
     if not found:
         write_no_regimes(out)
@@ -145,11 +138,7 @@ def _tell(what: str, rows: int, outdated: int) -> None:
 
 
 def bring_experiment(family: str, experiment: Experiment, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
-    """Check one recording and copy it to `out` with its statuses set; returns (rows, stale rows), none if never made.
-
-    Raises:
-        UserError: the recording is incomplete or corrupt.
-    """
+    """Check one recording and copy it to `out` with its statuses set; returns (rows, stale rows)."""
     rows, run = read_checked(family, experiment, recorded, build)
     write_atomic(out / f"{experiment.name}.csv", csv_text(rows, experiment.header))
     write_json(out / f"{experiment.name}.json", {**run, "source": "recorded"} if run else {"source": "none"})
@@ -171,9 +160,6 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, h
 
     Args:
         highest: the GPU's highest SM clock in MHz; 0 if unknown.
-
-    Raises:
-        UserError: names the first line that cannot be, and why.
     """
     kinds: dict[str, Any] = dict.fromkeys((*BEFORE, *AFTER), "text")
     kinds |= {column.name: column.kind for column in experiment.columns}
@@ -208,16 +194,12 @@ def _does_not_follow(experiment: Experiment, row: Mapping[str, str]) -> str:
 
 
 def read_checked(
-    family: str, experiment: Experiment, recorded: Path, build: Path, synthetic: bool = False
+    family: str, experiment: Experiment, recorded: Path, build: Path
 ) -> tuple[list[dict[str, str]], dict[str, Any]]:
     """An experiment's recorded rows with their statuses set, and their circumstances; empty if never recorded.
 
     Args:
         recorded: the folder of a GPU's recordings.
-        synthetic: whether it may have been made for tests.
-
-    Raises:
-        UserError: the recording is incomplete or corrupt.
     """
     folder = Path(recorded) / family / experiments.RECORDINGS
     table, manifest = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
@@ -225,7 +207,7 @@ def read_checked(
         return [], {}
     check_manifest(folder.parent, *(f"{experiments.RECORDINGS}/{path.name}" for path in (table, manifest)))
     run: dict[str, Any] = read_document(manifest, "experiment.schema.yaml")
-    check_measured(run, manifest, synthetic)
+    check_measured(run, manifest)
     same = run["declared"] == experiments.fingerprint(experiment)
     try:
         rows = read_rows(table, experiment.header)

@@ -71,9 +71,6 @@ def write_bundle(folder: Path, out: Path, families: Sequence[str] | None = None)
 
     Args:
         families: those to bundle; default: all. The ceilings are always in it, since rates are held against them.
-
-    Raises:
-        UserError: there is nothing to bundle, or no ceilings.
     """
     wanted = None if families is None else {*families, CEILINGS}
     names = [name for name in members(folder) if wanted is None or name.split("/")[0] in wanted]
@@ -106,11 +103,7 @@ class Bundle:
 
 
 def read_bundle(path: Path) -> Bundle:
-    """Read a bundle within the limits; nothing is written.
-
-    Raises:
-        UserError: it is no bundle, is too large, or holds anything but regular files of recordings, each as listed.
-    """
+    """Read a bundle within the limits; nothing is written."""
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
@@ -206,20 +199,12 @@ def accept(
     recordings: Path,
     build: Path,
     replace: bool = False,
-    stale: bool = False,
-    synthetic: bool = False,
 ) -> Path:
     """Check a bundle and file its recordings; returns the GPU's folder.
 
     Args:
         recordings: the folder that holds a folder for each GPU.
-        build: the folder of build records.
         replace: whether families that are already recorded on that GPU may be replaced.
-        stale: whether rows of other builds may be in it, which will support no claim.
-        synthetic: whether rows may have been made for tests.
-
-    Raises:
-        UserError: says why nothing was filed.
     """
     target = recordings / slug(bundle.gpu)
     if not replace and (there := [name for name in bundle.families if (target / name).is_dir()]):
@@ -240,7 +225,7 @@ def accept(
         for family in bundle.families:
             # The bundle's own list of hashes stands for the manifest, which is no part of it.
             write_manifest(folder / family)
-            check_family(family, folder / family, build, stale, synthetic)
+            check_family(family, folder / family, build)
         if target.exists():
             target.rename(before)
         try:
@@ -256,26 +241,21 @@ def accept(
     return target
 
 
-def check_family(family: str, folder: Path, build: Path, stale: bool, synthetic: bool = False) -> None:
-    """Check a family's recording as the default run does, and that its rows are of today's builds unless `stale`.
-
-    Raises:
-        UserError: names the first thing that is wrong.
-    """
+def check_family(family: str, folder: Path, build: Path) -> None:
+    """Check a family's recording as the default run does, and that its rows are of no foreign builds."""
     rows: list[dict[str, str]] = []
     if (folder / SUMMARY).is_file() or (folder / RUN).is_file():
-        rows += read_whole(family, folder, build, synthetic).rows
+        rows += read_whole(family, folder, build).rows
     else:
         check_gates(family, folder / GATES)
     read_sanitizers(folder / SANITIZERS)
-    rows += read_takes(family, folder.parent, build, synthetic)[2]
-    if not stale:
-        _check_current(family, rows, build)
+    rows += read_takes(family, folder.parent, build)[2]
+    _check_current(family, rows, build)
     declared = {experiment.name: experiment for experiment in experiments.declared(family)}
     for path in sorted((folder / experiments.RECORDINGS).glob("*")):
         if path.stem not in declared:
             raise UserError(f"{family} declares no experiment {path.stem}.")
-        read_checked(family, declared[path.stem], folder.parent, build, synthetic)
+        read_checked(family, declared[path.stem], folder.parent, build)
 
 
 def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path) -> None:
@@ -290,14 +270,14 @@ def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path) 
         kernel, toolkit, key = (foreign[0][name] for name in binary)
         raise UserError(
             f"{len(foreign)} of {len(rows)} rows of {family} are of no binary in {build}, the first {kernel} {toolkit} "
-            f"with build key {key[:40]}; build what was measured, or give --stale to file them as stale."
+            f"with build key {key[:40]}; build what was measured."
         )
 
 
 def accept_step(options: Namespace) -> int:
     """Accept a bundle."""
     bundle = read_bundle(options.bundle)
-    target = accept(bundle, options.recordings, options.build, options.replace, options.stale)
+    target = accept(bundle, options.recordings, options.build, options.replace)
     print(f"accept: {', '.join(bundle.families)} of {bundle.gpu} filed under {target}.")
     return 0
 
@@ -306,11 +286,7 @@ AGAIN = "run the workflow again"
 
 
 def collect(results: Path, out: Path) -> Path:
-    """Copy what was measured live from `results` into `out`, laid out as recordings; returns the GPU's folder.
-
-    Raises:
-        UserError: nothing was measured, or not on one kind of GPU.
-    """
+    """Copy what was measured live from `results` into `out`, laid out as recordings; returns the GPU's folder."""
     gpus: set[str] = set()
     for family in registry.family_names():
         folder = out / "new" / family

@@ -50,16 +50,13 @@ CARDS = 0.003
 """The standard deviation of the relative difference between two cards of one model
 (docs/recordings-and-comparing.md)."""
 
+_TEXT = {"type": "string"}
 NEEDED = {
     "type": "object",
     "required": ["gpu"],
     "properties": {
-        "gpu": {
-            "type": "object",
-            "required": ["name"],
-            "properties": {"name": {"type": "string"}, "card": {"type": "string"}},
-        },
-        "baseline_algorithms": {"type": "object", "additionalProperties": {"type": "string"}},
+        "gpu": {"type": "object", "required": ["name"], "properties": {"name": _TEXT, "card": _TEXT}},
+        "baseline_algorithms": {"type": "object", "additionalProperties": _TEXT},
     },
 }
 """What must stand in a run.json; the rest may be of another version."""
@@ -182,11 +179,7 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 
 def side_of(text: str, scratch: Path) -> Path:
-    """The folder that an argument names; of a commit, a copy of its rows in `scratch`.
-
-    Raises:
-        UserError: it names neither a folder nor one of a commit.
-    """
+    """The folder that an argument names; of a commit, a copy of its rows in `scratch`."""
     commit, colon, path = text.partition(":")
     if not colon or Path(text).exists():
         return Path(text)

@@ -107,11 +107,7 @@ def limit(kernel: Kernel, gpu: Mapping[str, Any], ceilings: Ceilings) -> Limit |
 
 
 def check_limits(family: str, rows: Rows, run: Mapping[str, Any], ceilings: Ceilings, path: Path) -> None:
-    """Check architecture, clock and rate of arithmetic of every current row against the GPU of `run` and its ceilings.
-
-    Raises:
-        UserError: names the first row beyond a limit, the limit, and what it follows from.
-    """
+    """Check architecture, clock and rate of every current row against the GPU of `run` and its ceilings."""
     gpu, own = run["gpu"], Ceilings() if family == CEILINGS else ceilings
     limits = {kernel.id: limit(kernel, gpu, own) for kernel in registry.kernels(family)}
     major, minor = gpu["compute_capability"].split(".")
@@ -161,9 +157,6 @@ def check_gates(family: str, path: Path, gpu: str | None = None) -> None:
 
     Args:
         gpu: the name of the GPU of the recording's times; None if it has none.
-
-    Raises:
-        UserError: the file is corrupt, or names the first verdict that does not follow.
     """
     if not path.is_file():
         return

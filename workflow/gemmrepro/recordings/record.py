@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -105,6 +104,7 @@ class Family:
     def __init__(self, name: str, asked: Namespace, config: dict[str, Any], gpu: Mapping[str, str]) -> None:
         self.name, self.asked, self.gpu, self.config = name, asked, gpu, config
         self.recordings: Path = asked.out / gpu["slug"]
+        self._config_path: Path = asked.work / f"config.{name}.json"
         self.gates: Path = asked.work / "gates"
         self.measured: Path = asked.work / "measure" / name
         self.regimes: Path = asked.work / "regimes" / name
@@ -133,10 +133,6 @@ class Family:
             chosen = ["--name", ",".join(self.experiments), "--toolkits", ",".join(self.config["sweep"]["toolkits"])]
             self._measure("experiments", f"experiments/{self.name}", self.experimented, *chosen)
         self._file()
-
-    @property
-    def _config_path(self) -> Path:
-        return self.asked.work / f"config.{self.name}.json"
 
     def _numeric(self, kernel: Kernel) -> Path:
         """The numerical gate's verdict on a kernel."""
@@ -220,7 +216,7 @@ class Family:
         target = self.recordings / self.name
         runs = (folder / RUN for folder in (self.measured, self.regimes, target))
         for path in (*self.experimented.glob("*.json"), *runs):
-            check_measured(_read(path), path, synthetic=False)
+            check_measured(_read(path), path)
         if self.timed and (target / SUMMARY).is_file():
             if kept := merge(self.measured, target, self.asked.build):
                 points = "rows of points that were not measured now stay (earlier in run.json)"
@@ -266,35 +262,26 @@ def _current(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, 
     return [{**row, "status": "current"} for row, marked in pairs if status(row, marked) == "current"]
 
 
-def _point(row: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple("" if pd.isna(row[name]) else str(row[name]) for name in POINT)
-
-
 def merge(measured: Path, recorded: Path, build: Path) -> int:
     """Write into `recorded` the rows of `measured`, and those of its own that are not stale and not measured anew.
 
     run.json is that of `measured`; its `earlier` says how the other rows were taken. Returns how many these are.
-
-    Raises:
-        UserError: one of the two is corrupt.
     """
-    new = read_rows(measured / SUMMARY, SUMMARY_COLUMNS)
-    gpu = read_json(measured / RUN, "what was measured", "measure again")["gpu"]
-    with card.of(gpu):
+    new, counters = read_rows(measured / SUMMARY, SUMMARY_COLUMNS), read_rows(measured / COUNTERS, COUNTER_COLUMNS)
+    run = read_json(measured / RUN, "what was measured", "measure again")
+    with card.of(run["gpu"]):
         old = _current(recorded / SUMMARY, SUMMARY_COLUMNS, build)
-        counters, launch = (
-            read_rows(measured / COUNTERS, COUNTER_COLUMNS),
-            itemgetter("kernel", "toolkit", "m", "n", "k"),
-        )
-        counted = {launch(row) for row in counters}
-        kept_counters = _current(recorded / COUNTERS, COUNTER_COLUMNS, build)
-        counters = [*(row for row in kept_counters if launch(row) not in counted), *counters]
-    taken = {_point(row) for row in new}
-    kept = [row for row in old if _point(row) not in taken]
-    samples = _samples(measured, recorded, {_point(row) for row in kept})
-    run = _run(measured, recorded, kept, {row["kernel"] for row in new})
+        old_counters = _current(recorded / COUNTERS, COUNTER_COLUMNS, build)
+    point, launch = itemgetter(*POINT), itemgetter("kernel", "toolkit", "m", "n", "k")
+    timed, counted = set(map(point, new)), set(map(launch, counters))
+    kept = [row for row in old if point(row) not in timed]
+    counters = [*(row for row in old_counters if launch(row) not in counted), *counters]
+    run = _run(run, read_json(recorded / RUN, "the recording", RESTORE), kept, {row["kernel"] for row in new})
+    samples, new_samples = (pd.read_parquet(folder / SAMPLES) for folder in (recorded, measured))
+    points = pd.MultiIndex.from_frame(samples[list(POINT)].astype("string").fillna(""))
+    frames = [frame for frame in (samples[points.isin(list(map(point, kept)))], new_samples) if len(frame)]
     write_atomic(recorded / SUMMARY, csv_text(_ordered([*kept, *new]), SUMMARY_COLUMNS))
-    write_atomic(recorded / SAMPLES, samples)
+    write_atomic(recorded / SAMPLES, parquet(pd.concat(frames, ignore_index=True) if frames else new_samples))
     write_atomic(recorded / COUNTERS, csv_text(_ordered(counters), COUNTER_COLUMNS))
     write_json(recorded / RUN, run)
     return len(kept)
@@ -308,19 +295,8 @@ def _ordered(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     )
 
 
-def _samples(measured: Path, recorded: Path, kept: set[tuple[str, ...]]) -> bytes:
-    """samples.parquet with all samples of `measured`, and those of the points `kept` of `recorded`."""
-    old, new = (pd.read_parquet(folder / SAMPLES) for folder in (recorded, measured))
-    points = old[list(POINT)].drop_duplicates()
-    stay = points[[_point(row) in kept for row in points.to_dict("records")]]
-    frames = [frame for frame in (old.merge(stay, on=list(POINT)), new) if len(frame)]
-    return parquet(pd.concat(frames, ignore_index=True) if frames else new)
-
-
-def _run(measured: Path, recorded: Path, kept: list[dict[str, str]], swept: set[str]) -> dict[str, Any]:
-    """run.json of `measured`, which timed the kernels `swept`, with what still holds of the one of `recorded`."""
-    new = read_json(measured / RUN, "what was measured", "measure again")
-    old = read_json(recorded / RUN, "the recording", RESTORE)
+def _run(new: Mapping[str, Any], old: Mapping[str, Any], kept: list[dict[str, str]], swept: set[str]) -> dict[str, Any]:
+    """run.json `new` of what timed the kernels `swept`, with what still holds of `old`, of which rows are `kept`."""
     kernels = sorted({row["kernel"] for row in kept if row["toolkit"] != LIBRARY})
     earlier = [
         {**sweep, "kernels": still}
@@ -350,11 +326,7 @@ def _run(measured: Path, recorded: Path, kept: list[dict[str, str]], swept: set[
 
 
 def configured(asked: Namespace) -> dict[str, Any]:
-    """The configuration with the command line's changes; makes lists of the options that name several things.
-
-    Raises:
-        UserError: an argument or the configuration is invalid.
-    """
+    """The configuration with the command line's changes; makes lists of the options that name several things."""
     asked.jobs = min(4, os.cpu_count() or 1) if asked.jobs is None else asked.jobs
     for name in ("jobs", "budget"):
         given = getattr(asked, name)
@@ -391,8 +363,6 @@ def main(asked: Namespace) -> int:
     """Record what is asked for."""
     asked.start = time.monotonic()
     config = configured(asked)
-    if asked.fresh:
-        shutil.rmtree(asked.work, ignore_errors=True)
     device.claim_gpu()  # one card for every stage
     gpu = device.described()
     for family in asked.families:

@@ -30,21 +30,13 @@ POINT = list(REGIME_POINT)
 _SENSORS = ("clock_mhz", "power_w", "temp_c", "throttle", "energy_j")
 
 
-def read_take(family: str, folder: Path, build: Path, synthetic: bool = False) -> Recording:
-    """Read and check one take of `family`: a folder that `takes` lists.
-
-    Args:
-        build: the folder of build records, whose keys decide which rows are current.
-        synthetic: whether it may have been made for tests.
-
-    Raises:
-        UserError: a file is missing or corrupt, or names the first thing in it that cannot be.
-    """
+def read_take(family: str, folder: Path, build: Path) -> Recording:
+    """Read and check one take of `family`: a folder that `takes` lists."""
     recorded = folder.parent.parent
     check_manifest(recorded, *((folder / name).relative_to(recorded).as_posix() for name in FILES))
-    run = read_run(folder, synthetic)
+    run = read_run(folder)
     _check_gpu(run, recorded, folder / RUN)
-    ceilings = ceilings_of(recorded.parent, run, synthetic)
+    ceilings = ceilings_of(recorded.parent, run)
     path = folder / SUMMARY
     rows = read_rows(path, REGIME_COLUMNS)
     check_cells(REGIME_ROW, rows, path)
@@ -71,10 +63,10 @@ def point_of(row: Mapping[str, str]) -> RegimePoint:
 
 
 def read_takes(
-    family: str, recorded: Path, build: Path, synthetic: bool = False
+    family: str, recorded: Path, build: Path
 ) -> tuple[list[Recording], dict[RegimePoint, int], list[dict[str, str]]]:
     """All takes of `family` among a GPU's recordings, which of them counts for each point, and the rows that count."""
-    found = [read_take(family, folder, build, synthetic) for folder in takes(recorded, family)]
+    found = [read_take(family, folder, build) for folder in takes(recorded, family)]
     take_of = chosen(found)
     return found, take_of, [row for i, take in enumerate(found) for row in take.rows if take_of[point_of(row)] == i]
 
@@ -96,7 +88,7 @@ def _check_gpu(run: Mapping[str, Any], recorded: Path, path: Path) -> None:
     """A take is of the model of its neighbours: without their ceilings no rate of it would be limited."""
     gpu = run["gpu"]["name"]
     for folder in (recorded, recorded.parent / CEILINGS):
-        if (folder / RUN).is_file() and (other := read_run(folder, True)["gpu"]["name"]) != gpu:
+        if (folder / RUN).is_file() and (other := read_run(folder)["gpu"]["name"]) != gpu:
             raise refused(path, "", f"it was taken on {gpu}, and {folder.name} was recorded on {other}")
 
 

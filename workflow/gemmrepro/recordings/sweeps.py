@@ -6,7 +6,6 @@ samples of a point stand together, in order, in rounds, finite, and in pairs wit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import astuple, dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import operands, registry
-from gemmrepro.core.names import LIBRARY, METRICS, RESTORE
+from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
 from gemmrepro.measure import derived
 from gemmrepro.measure.columns import (
@@ -81,29 +80,21 @@ class Recording:
     readings: bytes = b""
 
 
-def read_whole(family: str, folder: Path, build: Path, synthetic: bool = False) -> Recording:
-    """Read and check the recording of `family` in `folder`, whose neighbours are the same GPU's other families.
-
-    Args:
-        build: the folder of build records, whose keys decide which rows are current.
-        synthetic: whether it may have been made for tests.
-
-    Raises:
-        UserError: a file is missing or corrupt, or names the first thing in it that cannot be.
-    """
+def read_whole(family: str, folder: Path, build: Path) -> Recording:
+    """Read and check the recording of `family` in `folder`, whose neighbours are the same GPU's other families."""
     check_manifest(folder, *FILES, GATES, SANITIZERS)
     path = folder / SUMMARY
     rows = read_summary(folder)
     counted = read_rows(folder / COUNTERS, COUNTER_COLUMNS)
     check_cells(COUNTER_ROW, counted, folder / COUNTERS)
-    run = read_run(folder, synthetic)
+    run = read_run(folder)
     raw, samples = read_samples(folder / SAMPLES)
     check_samples_of(family, rows, samples, path)
     with card.of(run["gpu"]):
         rows, counted = mark(rows, build), mark(counted, build)
         _check_points(family, rows, run, path)
         check_rates(family, rows, path)
-    check_limits(family, rows, run, ceilings_of(folder.parent, run, synthetic), path)
+    check_limits(family, rows, run, ceilings_of(folder.parent, run), path)
     check_counters(counted, rows, folder / COUNTERS)
     check_gates(family, folder / GATES, run["gpu"]["name"])
     return Recording(run, rows, raw, counted)
@@ -116,28 +107,24 @@ def read_summary(folder: Path) -> list[dict[str, str]]:
     return rows
 
 
-def read_run(folder: Path, synthetic: bool = False) -> dict[str, Any]:
+def read_run(folder: Path) -> dict[str, Any]:
     """The circumstances of a recording. Raises UserError if the file is missing or corrupt, or rows are synthetic."""
     run: dict[str, Any] = read_document(folder / RUN, "run.schema.yaml")
-    check_measured(run, folder / RUN, synthetic)
+    check_measured(run, folder / RUN)
     return run
 
 
-def ceilings_of(recordings: Path, run: Mapping[str, Any], synthetic: bool = False) -> Ceilings:
+def ceilings_of(recordings: Path, run: Mapping[str, Any]) -> Ceilings:
     """The ceilings among a GPU's recordings; none if they were measured on another GPU than `run`, or never."""
     ceilings = recordings / CEILINGS
     if not (ceilings / SUMMARY).is_file() or not (ceilings / RUN).is_file():
         return Ceilings()
-    of = read_run(ceilings, synthetic)
+    of = read_run(ceilings)
     return Ceilings.of(read_summary(ceilings), of) if of["gpu"]["name"] == run["gpu"]["name"] else Ceilings()
 
 
 def check_samples_of(family: str, rows: Rows, samples: Mapping[tuple[str, ...], PointSamples], path: Path) -> None:
-    """Check that rows and samples are of the same points, and that every row says of its samples what they are.
-
-    Raises:
-        UserError: names the first row that does not follow, and what its samples give.
-    """
+    """Check that rows and samples are of the same points, and that every row says of its samples what they are."""
 
     def cells(row: Mapping[str, str], point: tuple[str, ...], place: str) -> dict[str, float | str | None]:
         own = samples[point]
@@ -165,9 +152,6 @@ def check_follow(
         names: the columns that name a point.
         keys: build keys of the samples by point.
         cells: what a row's samples give, of the row, its point and its place.
-
-    Raises:
-        UserError: names the first row that does not follow.
     """
     seen: set[tuple[str, ...]] = set()
     for number, row in enumerate(rows, 2):
@@ -247,20 +231,12 @@ def planned(kernels: Sequence[Kernel], settings: Settings) -> dict[tuple[str, ..
 
 
 def check_counters(counted: Rows, rows: Rows, path: Path) -> None:
-    """Check the rows of counters.csv by their units, and that the current ones are of the same binaries as the rows.
-
-    Raises:
-        UserError: names the first line that cannot be.
-    """
+    """Check the rows of counters.csv by their units, and that the current ones are of the same binaries as the rows."""
     seen: set[tuple[str, ...]] = set()
     keys = {(row["kernel"], row["toolkit"]): row["build_key"] for row in rows}
     for number, row in enumerate(counted, 2):
-        place, metric, value = f"line {number}", row["metric"], float(row["value"])
+        place, metric = f"line {number}", row["metric"]
         launch = tuple(row[column] for column in ("kernel", "toolkit", "m", "n", "k"))
-        if not (math.isfinite(value) and value >= 0):
-            raise refused(path, place, f"{metric} is {row['value']}, and counts are finite and not negative")
-        if metric not in METRICS:
-            raise refused(path, place, f"there is no counter {metric}")
         if metric in UNITS and row["unit"] != UNITS[metric]:
             raise refused(path, place, f"{metric} is in '{row['unit']}' instead of '{UNITS[metric]}'")
         if row["toolkit"] == LIBRARY:
@@ -287,12 +263,7 @@ class PointSamples:
 
 
 def read_samples(path: Path) -> tuple[bytes, dict[tuple[str, ...], PointSamples]]:
-    """The bytes of a file of samples, and its samples by point (the cells of POINT as text).
-
-    Raises:
-        UserError: the file is missing, is no Parquet, has other columns or types, would unfold into over MOST_BYTES,
-            or does not hold every point's samples together and in order, each a positive finite time.
-    """
+    """The bytes of a file of samples, and its samples by point (the cells of POINT as text)."""
     raw, table = read_table(path)
     frame = table.to_pandas()
     for name in frame.columns[frame.isna().any()]:

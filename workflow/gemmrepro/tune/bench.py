@@ -307,7 +307,11 @@ def _table(listing: Listing, standings: Mapping[str, Standing], left_out: Mappin
     rows = []
     for name in dict.fromkeys([*standings, *listing.candidates]):
         compiled, standing = listing.compiled[name], standings.get(name)
-        row: dict[str, Any] = {**compiled.params, "build_key": compiled.build_key, "left_out": left_out.get(name)}
+        row: dict[str, Any] = {
+            **listing.candidates[name].params,
+            "build_key": compiled.build_key,
+            "left_out": left_out.get(name),
+        }
         row |= {each: getattr(compiled, each) for each in FOOTPRINT}
         if standing:
             row |= {"stage": standing.stage, "score": standing.score}

@@ -1,8 +1,8 @@
 """The candidates of a tunable: their constants, what they compile to, and which of them cannot run on a GPU.
 
 Compiling needs a toolkit and no GPU. Each candidate leaves ``<digest>.json`` and, if the compiler takes it,
-``<digest>.fatbin``; ``candidates.json`` lists them all. One that is compiled already, from the same sources with the
-same toolkit, is not compiled again.
+``<digest>.fatbin``; ``candidates.json`` says what compiled them. One that is compiled already, from the same sources
+with the same toolkit, is not compiled again.
 """
 
 from __future__ import annotations
@@ -65,11 +65,9 @@ class Compiled:
     and static shared memory of a block.
     """
 
-    digest: str
-    params: Mapping[str, int]
     build_key: str
     target: str
-    error: str | None
+    error: str | None = None
     registers: int | None = None
     spill_bytes: int | None = None
     shared_bytes: int | None = None
@@ -108,46 +106,28 @@ class Listing:
     candidates: Mapping[str, Candidate]
     compiled: Mapping[str, Compiled]
 
-    def write(self) -> None:
-        """Write ``candidates.json``."""
-        names = ("toolkit", "toolkit_version", "target", "packages")
-        rows = [asdict(self.compiled[digest]) for digest in self.candidates]
-        content = {"kernel": self.tunable.id, **{name: getattr(self, name) for name in names}, "candidates": rows}
-        write_json(self.folder / LISTING, content)
-
     @classmethod
     def read(cls, folder: Path, tunable: Tunable) -> Listing:
-        """Read ``candidates.json`` of `folder`, and check it against today's registry and sources.
+        """Read what the compile step left in `folder`, and check it against today's registry and sources.
 
         Raises:
             UserError: it is missing or corrupt, or belongs to another tunable, an older space or older sources.
         """
         again = f"run the compile step again: python -m gemmrepro tune-compile --kernel {tunable.id}"
         path = folder / LISTING
+        found = {candidate.digest: candidate for candidate in candidates(tunable)}
         content = read_json(path, "the list of candidates", again)
+        if content["kernel"] != tunable.id:
+            raise UserError(f"{path} lists candidates of {content['kernel']}, not of {tunable.id}.")
+        records = {digest: read_json(folder / f"{digest}.json", "a candidate's record", again) for digest in found}
         try:
-            compiled = {row["digest"]: Compiled(**row) for row in content["candidates"]}
-            if content["kernel"] != tunable.id:
-                raise UserError(f"{path} lists candidates of {content['kernel']}, not of {tunable.id}.")
-            listing = cls(
-                folder=folder,
-                tunable=tunable,
-                toolkit=content["toolkit"],
-                toolkit_version=content["toolkit_version"],
-                target=content["target"],
-                packages=content.get("packages"),
-                candidates={candidate.digest: candidate for candidate in candidates(tunable)},
-                compiled=compiled,
-            )
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise UserError(f"{path} is corrupt ({type(error).__name__}: {error}); {again}.") from None
-        today = {
-            digest: build_key(candidate.kernel, listing.toolkit_version, listing.packages)
-            for digest, candidate in listing.candidates.items()
-        }
-        if today != {digest: each.build_key for digest, each in compiled.items()}:
-            raise UserError(f"{path} belongs to another space or other sources of {tunable.id}; {again}.")
-        return listing
+            compiled = {digest: Compiled(**record) for digest, record in records.items()}
+        except TypeError as error:
+            raise UserError(f"a candidate's record beside {path} is corrupt ({error}); {again}.") from None
+        version, packages = content["toolkit_version"], content["packages"]
+        if any(compiled[name].build_key != build_key(each.kernel, version, packages) for name, each in found.items()):
+            raise UserError(f"{path} belongs to other sources of {tunable.id}; {again}.")
+        return cls(folder, tunable, content["toolkit"], version, content["target"], packages, found, compiled)
 
     def binary(self, digest: str) -> Path:
         """The fat binary of a candidate."""
@@ -190,12 +170,15 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
     combinations = candidates(tunable)
     sample, start = combinations[0].kernel, time.monotonic()
     target = wanted_archs(sample, toolkit, [arch])[-1]
-    compiled: dict[str, Compiled] = {}
+    by_digest, compiled = {each.digest: each for each in combinations}, dict[str, Compiled]()
     pool = ThreadPoolExecutor(max(1, jobs))
     try:
-        futures = [pool.submit(compile_candidate, candidate, toolkit, target, folder) for candidate in combinations]
+        futures = {
+            pool.submit(compile_candidate, candidate, toolkit, target, folder): digest
+            for digest, candidate in by_digest.items()
+        }
         for number, future in enumerate(as_completed(futures), 1):
-            compiled[future.result().digest] = future.result()
+            compiled[futures[future]] = future.result()
             if number % 50 == 0:
                 say(f"{tunable.id}: {number} of {len(futures)} compiled")
     finally:
@@ -207,10 +190,10 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
     )
     if len(errors) == len(combinations):
         raise UserError(f"no candidate of {tunable.id} compiles; the compiler says: {errors[0]}")
-    packages, by_digest = compiler(sample).packages(sample), {each.digest: each for each in combinations}
-    listing = Listing(folder, tunable, toolkit.name, toolkit.version, target, packages, by_digest, compiled)
-    listing.write()
-    return listing
+    packages, version = compiler(sample).packages(sample), toolkit.version
+    about = {"kernel": tunable.id, "toolkit": toolkit.name, "toolkit_version": version, "target": target}
+    write_json(folder / LISTING, about | {"packages": packages})
+    return Listing(folder, tunable, toolkit.name, version, target, packages, by_digest, compiled)
 
 
 def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folder: Path) -> Compiled:
@@ -221,10 +204,10 @@ def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folde
     """
     kernel = candidate.kernel
     binary, record = folder / f"{candidate.digest}.fatbin", folder / f"{candidate.digest}.json"
-    compiled = Compiled(candidate.digest, candidate.params, build_key(kernel, toolkit.version), target, None)
+    compiled = Compiled(build_key(kernel, toolkit.version), target)
     with contextlib.suppress(OSError, ValueError, TypeError):  # there is none, or it is corrupt
         earlier = Compiled(**json.loads(record.read_text()))
-        same = (earlier.digest, earlier.build_key, earlier.target) == (compiled.digest, compiled.build_key, target)
+        same = (earlier.build_key, earlier.target) == (compiled.build_key, target)
         if same and (earlier.error is not None or binary.is_file()):
             return earlier
     try:
