@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.experiments import Mark, Numbers, Panel, Table, mark, quotient
@@ -20,6 +21,14 @@ def _shares(numbers: Numbers) -> Iterator[Mark]:
             yield mark("share", "fp16, sums in fp32", f"{kernel.rung} {kernel.title.split(',')[0]}", there, here)
 
 
+def _says(pairs: Any) -> str:
+    """How much of its printed share the last kernel keeps."""
+    there, here = pairs.iloc[-1][["published", "measured"]]
+    return (
+        f"The last kernel takes {here:.0%} of the tensor cores' rate here, {there:.0%} in print" if here < there else ""
+    )
+
+
 TABLES = (
     Table(
         name="shares",
@@ -27,6 +36,7 @@ TABLES = (
         title="Shares of the peak at 4096",
         panels={"share": Panel("M = N = K = 4096", "share of the chip's tensor-core rate", line=1.0)},
         marks=_shares,
+        says=_says,
         caption=(
             "The author's table: throughput over the rate of the chip. As published, that of the RTX 4090's data "
             "sheet; as measured, with a cold cache, what mma.sync reaches on this GPU in the suite's micro-kernel."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 from gemmrepro.experiments import Mark, Numbers, Panel, Table, mark, quotient
 
@@ -61,6 +62,22 @@ CAPTION = (
     "nine launches under Nsight Compute, which flushes the caches. Measured: median ratio to cuBLAS, cold cache."
 )
 
+
+def _between(pairs: Any) -> str:
+    """Whether each copy's share lies between those of the two A100s."""
+    ends, here = pairs.groupby("x")["published"].agg(["min", "max"]), pairs.groupby("x")["measured"].first()
+    inside = (ends["min"] <= here) & (here <= ends["max"])
+    return "Copies reach shares of the DRAM between what print means on either A100" if inside.all() else ""
+
+
+def _falls_short(pairs: Any) -> str:
+    """Where print passes the library, and how far the kernels come here."""
+    ahead, most = sorted(pairs[pairs["published"] > 1]["x"].unique()), pairs["measured"].max()
+    if not ahead or most >= 1:
+        return ""
+    return f"Past the library at {' and '.join(f'{n:.0f}' for n in ahead)} in print; at most {most:.0%} of it here"
+
+
 TABLES = (
     Table(
         name="copies",
@@ -68,6 +85,7 @@ TABLES = (
         title="Copies of bf16 in tiles of 128 x 64",
         panels={"share": Panel(f"{COPY_SIZE} x {COPY_SIZE}", "share of the chip's DRAM bandwidth", line=1.0)},
         marks=_copies,
+        says=_between,
         caption=(
             "Bytes read and written per second over the DRAM's rate: of the two A100s by their data sheets, since the "
             "article does not say which it used, and of a plain copy on this GPU. Cold cache."
@@ -79,6 +97,7 @@ TABLES = (
         title="The four kernels against cuBLAS by size",
         panels={words: Panel(words, "throughput over cuBLAS", line=1.0) for words, _ in STEPS.values()},
         marks=_steps,
+        says=_falls_short,
         x_label="M = N = K",
         caption=f"The article's figure 5. {CAPTION.format(library='cuBLAS')}",
     ),
@@ -88,6 +107,7 @@ TABLES = (
         title="The Python kernels against cuBLAS by size",
         panels={words: Panel(words, "throughput over cuBLAS", line=1.0) for words, _ in PYTHON.values()},
         marks=_python,
+        says=_falls_short,
         x_label="M = N = K",
         caption=(
             f"The article's figure 6. {CAPTION.format(library='PyTorch')} The article ran NVIDIA's example in "

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
-from gemmrepro.experiments import Mark, Numbers, Panel, Table, mark, quotient
+from gemmrepro.experiments import Mark, Numbers, Panel, Table, listed, mark, quotient
 
 SIZES = (1024, 2048, 4096, 8192, 16384, 32768)
 PROGRAM, CUBLAS = "cuTile matmul", "cuBLAS (PyTorch)"
@@ -40,6 +41,23 @@ def _gain(numbers: Numbers) -> Iterator[Mark]:
         yield mark("gain", "e5m2 over fp16", n, quotient(*there), quotient(*here))
 
 
+def _keeps(pairs: Any) -> str:
+    """In which types cuTile loses a third of its printed share or more at the largest size."""
+    own = pairs[pairs["series"] == "cuTile"].sort_values("x").groupby("panel", sort=False).last()
+    kept = own["measured"] / own["published"]
+    lost, held = list(kept.index[kept < 0.67]), list(kept.index[kept >= 1])
+    if not lost or not held:
+        return ""
+    return f"cuTile keeps its share of the chip in {listed(held)} and loses a third or more in {listed(lost)}"
+
+
+def _slower(pairs: Any) -> str:
+    """Whether e5m2 gains in print and loses here, at the largest size."""
+    last = pairs.sort_values("x").iloc[-1]
+    gains = last["published"] > 1 > last["measured"]
+    return f"e5m2 is {last['published']:.2g} times as fast as fp16 in print and slower than it here" if gains else ""
+
+
 TABLES = (
     Table(
         name="shares",
@@ -47,6 +65,7 @@ TABLES = (
         title="Shares of the peak by type and size",
         panels={dtype: Panel(dtype, "share of the chip's rate", log=dtype == "fp64") for dtype in TYPES},
         marks=_shares,
+        says=_keeps,
         x_label="M = N = K",
         caption=(
             "The article's four tables: throughput over the chip's dense rate in the type, by the data sheet of "
@@ -60,6 +79,7 @@ TABLES = (
         title="What e5m2 gains over fp16",
         panels={"gain": Panel("cuTile matmul", "ratio of throughputs", line=1.0)},
         marks=_gain,
+        says=_slower,
         x_label="M = N = K",
         caption="Of the same program on the same chip; twice is what the tensor cores' rates allow.",
     ),

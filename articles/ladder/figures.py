@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from gemmrepro import registry
 from gemmrepro.experiments import Mark, Numbers, Panel, Printed, Table, mark, quotient
@@ -60,6 +61,25 @@ def _hierarchy(numbers: Numbers) -> Iterator[Mark]:
     yield Mark("bandwidth", "probe", "global memory (HBM)", tuple(end for end in ends if end), dram)
 
 
+def _climbs(pairs: Any) -> str:
+    """Which levels take a larger share of the chip here than in print."""
+    shares = pairs[pairs["panel"] == "share"]
+    more = shares["measured"] > shares["published"]
+    if more.all():
+        return "Every level takes a larger share of the chip here than in print"
+    return "Every level but the first takes a larger share of the chip here than in print" if more[1:].all() else ""
+
+
+def _slower(pairs: Any) -> str:
+    """Whether each level of the memory is slower to answer and wider than in print."""
+    most = pairs.groupby(["panel", "x"])[["published", "measured"]].max()
+    return (
+        "Memory takes longer to answer than in print, and carries more"
+        if (most.diff(axis=1) > 0)["measured"].all()
+        else ""
+    )
+
+
 TABLES = (
     Table(
         name="roadmap",
@@ -70,6 +90,7 @@ TABLES = (
             "step": Panel("Each level over the one before", "ratio of speeds", line=1.0),
         },
         marks=_roadmap,
+        says=_climbs,
         caption=(
             "The article's roadmap: throughput over the chip's fp32 rate, of the data sheet as published and of the "
             "suite's micro-kernel as measured, and the gain of each step on the same GPU."
@@ -84,6 +105,7 @@ TABLES = (
             "bandwidth": Panel("Bandwidth of all SMs", "TB/s", log=True),
         },
         marks=_hierarchy,
+        says=_slower,
         experiment="latency",
         caption=(
             "The article's table, round values that name no GPU and are meant for any, beside those of this one as "

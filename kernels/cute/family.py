@@ -30,7 +30,7 @@ FAMILY = Family(
     summary="C = A B in bf16 with fp32 sums, B K-major, by CuTe's layouts: mma.sync step by step, then wgmma and TMA.",
     figures=(
         "ratio",
-        *("tile_layout", "copy_layout", "mma_layout", "pipeline"),
+        *("tile_layout", "pipeline"),
     ),
 )
 

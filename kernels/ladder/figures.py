@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 
 from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures import ladder as rungs_of
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.kit import Look, curves, marks, percent, stacked
-from gemmrepro.figures.style import FIRST, GRID, INK, SERIES, Drawing, finding, origin
+from gemmrepro.figures.kit import Look, curves, empty, finished, marks, percent
+from gemmrepro.figures.style import FIRST, GRID, INK, SERIES, Drawing, Page, finding, origin
 from gemmrepro.measure.rows import select
 from gemmrepro.registry import ladders
 
@@ -116,8 +120,9 @@ def issuing(inputs: Inputs) -> Drawing:
     alt = "Stacked bars of what a scheduler issues by level, without data: no counters were read."
     if len(shown):
         first, (best, idle, wordy) = shown.iloc[0], (shown.loc[shown[c].idxmax()] for c in ("useful", "none", "other"))
-        title = f"Of a scheduler's cycles {first['useful']:.0%} issue a multiply-add at {first['name']}, "
-        title += f"{best['useful']:.0%} at {best['name']}"
+        title = (
+            f"A naive kernel's schedulers idle; {best['name']} issues multiply-adds in {best['useful']:.0%} of cycles"
+        )
         alt = finding(
             f"{first['name']} issues a multiply-add in {first['useful']:.0%} of the cycles, {best['name']} in "
             f"{best['useful']:.0%}.",
@@ -126,9 +131,25 @@ def issuing(inputs: Inputs) -> Drawing:
         )
     names = {"name": "level", "useful": "FFMA", "other": "other instructions", "none": "none", "stale": "stale"}
     table = shown[list(names)].rename(columns=names).to_dict("records")
-    looks = {"useful": Look("issue an FFMA", FIRST), "other": Look("issue another", SERIES[5])}
-    looks |= {"none": Look("issue none", GRID)}
-    long = shown.melt("name", list(looks), "kind", "x")
-    texts = shown[["name"]].assign(FFMA=[f"{share:.0%}" for share in shown["useful"]])
-    paint = lambda page: stacked(long, looks, page, x_label="cycles of a scheduler", shares=True, texts=texts)  # noqa: E731
-    return Drawing(title, caption, alt, table, paint, stale=bool(shown["stale"].any()))
+    return Drawing(
+        title, caption, alt, table, lambda page: _paint_issuing(shown, page), stale=bool(shown["stale"].any())
+    )
+
+
+def _paint_issuing(shown: pd.DataFrame, page: Page) -> Figure:
+    kinds = {"useful": ("issue an FFMA", FIRST), "other": ("issue another", SERIES[5]), "none": ("issue none", GRID)}
+    figure, axes = plt.subplots(figsize=(page.width, 0.29 * max(3, len(shown)) + 0.7))
+    handles = [Patch(facecolor=colour, label=label) for label, colour in kinds.values()]
+    if shown.empty:
+        empty(axes)
+        return finished(figure, page, handles)
+    names = [textwrap.shorten(name, page.pick(60, 24), placeholder="…") for name in shown["name"]]
+    colours = [colour for _, colour in kinds.values()]
+    shown[list(kinds)].plot.barh(stacked=True, ax=axes, color=colours, width=0.75, legend=False)
+    axes.set_yticks(
+        range(len(names)), [f"{name}  {share:.0%}" for name, share in zip(names, shown["useful"], strict=True)]
+    )
+    axes.set(xlim=(0, 1), ylim=(len(names) - 0.4, -0.6), xlabel="cycles; numbers: FFMA", ylabel="")
+    axes.grid(axis="y", visible=False)
+    percent(axes)
+    return finished(figure, page, handles)

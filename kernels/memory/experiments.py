@@ -277,10 +277,10 @@ def _measure_ladder(context: Any, point: Mapping[str, Any]) -> Iterator[dict[str
 
 def _counted(rates: Any) -> str:
     """What skewed ids do to the first version and to the last."""
-    last = {law: rates.loc[law].iloc[-1] for law in ("uniform", "skewed")}
-    falls = [last["skewed"][name] / last["uniform"][name] for name in ("v1, global atomics", "v4, one bank per lane")]
+    last = {law: rates.loc[law].iloc[-1] for law in ("uniform", "constant")}
+    falls = [last["constant"][name] / last["uniform"][name] for name in ("v1, global atomics", "v4, one bank per lane")]
     plain = falls[0] < 0.5 and falls[1] > 0.8
-    return "Skewed ids slow global atomics down, and not one bank per lane" if plain else ""
+    return "Equal ids slow global atomics down, and not one bank per lane" if plain else ""
 
 
 HISTOGRAM_LENGTHS = Experiment(

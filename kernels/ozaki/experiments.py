@@ -670,7 +670,7 @@ ACCURACY = Experiment(
             },
             category="kernel",
             categories=CURVES,
-            worst=100.0,
+            fair=(0, 100),
             says=_survives,
             caption=(
                 "The largest error at sampled outputs of a product of 1024, over the sum of the products' magnitudes, "

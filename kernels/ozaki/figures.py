@@ -1,8 +1,7 @@
-"""Slices of bf16 by their cut-off, published and measured, and schemes of FP64 by speed and error."""
+"""Schemes of FP64 by speed and error, published and measured."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -12,13 +11,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from gemmrepro.core.text import format_number, listed
-from gemmrepro.experiments import tables
-from gemmrepro.figures import declared
 from gemmrepro.figures.inputs import Inputs
 from gemmrepro.figures.kit import empty, finished
 from gemmrepro.figures.style import (
     FIRST,
     INK,
+    PUBLISHED,
     SERIES,
     Drawing,
     Page,
@@ -28,14 +26,10 @@ from gemmrepro.figures.style import (
     plain,
     written,
 )
+from gemmrepro.figures.style import PAPER as WHITE
 from gemmrepro.measure.rows import select
 
-PAPER = {"slices": (), "fp64_frontier": ()}
-
-
-def slices(inputs: Inputs) -> Drawing:
-    """Speed, gain and error against the cut-off d."""
-    return declared.of_table(replace(inputs, family="ozaki"), tables.declared("ozaki")["sweep_d"])
+PAPER = {"fp64_frontier": ()}
 
 
 DGEMM, SIZES = "cublas.gemm", (16384, 8192, 4096)
@@ -47,17 +41,36 @@ OTHERS = {
 
 
 def fp64_frontier(inputs: Inputs) -> Drawing:
-    """Schemes of FP64 by speed over DGEMM and error, at the largest size that has DGEMM."""
+    """Schemes of FP64 by speed over DGEMM and error, at the largest size that has DGEMM, beside the article's."""
     size, shown = _schemes(inputs)
+    there = _printed(inputs) if size == SIZES[0] else pd.DataFrame()
+    chip = f"Hollow grey: the article's, {there['chip'].iloc[0]}, its error against cuBLAS. " if len(there) else ""
     caption = (
         f"Frobenius error at sampled outputs against the speed of the whole product relative to cuBLAS DGEMM, N(0, 1), "
         f"{size}. Shaded: faster than DGEMM and no less accurate. Of each number of INT8 moduli the fastest kernel; "
-        "bf16 slices by their cut-off d. Few launches each, not interleaved. "
+        f"bf16 slices by their cut-off d. {chip}Few launches each, not interleaved. "
         f"{origin(inputs.experiment('ozaki', 'products'))}"
     )
     columns = {"label": "scheme", "kernel": "kernel", "ratio": "speed over DGEMM", "error": "Frobenius error"}
-    table = shown[list(columns)].rename(columns=columns).to_dict("records")
-    return Drawing(*_frontier_words(shown, size, caption), table, lambda page: _paint_frontier(shown, page))
+    table = pd.concat([shown, there])[list(columns)].rename(columns=columns).to_dict("records")
+    return Drawing(*_words(shown, size, caption), table, lambda page: _paint(shown, there, page))
+
+
+def _printed(inputs: Inputs) -> pd.DataFrame:
+    """The article's slices by their cut-off."""
+    own = {(mark.panel, int(mark.x)): mark.printed[0] for mark in inputs.marks("ozaki", "sweep_d") if mark.printed}
+    found = [
+        {
+            "label": f"d = {d}, in print",
+            "kernel": "",
+            "chip": speed.hardware,
+            "ratio": speed.value,
+            "error": error.value,
+        }
+        for (panel, d), speed in own.items()
+        if panel == "speed" and (error := own.get(("error", d)))
+    ]
+    return pd.DataFrame(found)
 
 
 def _schemes(inputs: Inputs) -> tuple[int, pd.DataFrame]:
@@ -85,7 +98,7 @@ def _schemes(inputs: Inputs) -> tuple[int, pd.DataFrame]:
     return size, frame.assign(ratio=ratio / ratio[0], error=error)
 
 
-def _paint_frontier(shown: pd.DataFrame, page: Page) -> Figure:
+def _paint(shown: pd.DataFrame, there: pd.DataFrame, page: Page) -> Figure:
     figure, axes = plt.subplots(figsize=(page.width, 3.7))
     if shown.empty:
         empty(axes)
@@ -93,6 +106,12 @@ def _paint_frontier(shown: pd.DataFrame, page: Page) -> Figure:
     axes.set(xscale="log", yscale="log")
     slices_of = shown[shown["marker"] == "^"]
     sns.lineplot(slices_of, x="ratio", y="error", color=SERIES[1], linewidth=1.2, ax=axes, sort=False, estimator=None)
+    if len(there):
+        hollow = {"color": PUBLISHED, "markerfacecolor": WHITE, "markersize": 7, "linestyle": "--", "linewidth": 1}
+        axes.plot(there["ratio"], there["error"], "^", **hollow)
+        last = there.loc[there["ratio"].idxmax()]
+        where = {"xytext": (0, 10), "textcoords": "offset points", "ha": "center", "color": PUBLISHED}
+        axes.annotate(str(last["label"]), (last["ratio"], last["error"]), **where)
     for one in shown.to_dict("records"):
         axes.plot(one["ratio"], one["error"], one["marker"], color=one["colour"], markersize=7, zorder=4)
         # Below the line that joins the slices; the last two are close to others.
@@ -100,8 +119,9 @@ def _paint_frontier(shown: pd.DataFrame, page: Page) -> Figure:
         at, side = ((3, 12), "right") if one["label"] == "d = 9" else near.get(one["marker"], ((0, -13), "center"))
         where: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center", "color": INK}
         axes.annotate(one["label"], (one["ratio"], one["error"]), at, **where)
-    high, bottom = shown["ratio"].max() * page.pick(1.5, 2.3), shown["error"].min() / 4
-    axes.set(xlim=(shown["ratio"].min() * page.pick(0.8, 0.45), high), ylim=(bottom, shown["error"].max() * 5))
+    every = pd.concat([shown, there])
+    high, bottom = every["ratio"].max() * page.pick(1.5, 2.3), every["error"].min() / 4
+    axes.set(xlim=(every["ratio"].min() * page.pick(0.8, 0.45), high), ylim=(bottom, every["error"].max() * 8))
     axes.fill_between([1, high], bottom, shown["error"].iloc[0], color=FIRST, alpha=0.12, linewidth=0, zorder=0)
     axes.xaxis.set_major_locator(FixedLocator([0.1, 0.2, 0.5, 1, 2]))
     axes.xaxis.set_major_formatter(FuncFormatter(plain))
@@ -111,7 +131,7 @@ def _paint_frontier(shown: pd.DataFrame, page: Page) -> Figure:
     return finished(figure, page)
 
 
-def _frontier_words(shown: pd.DataFrame, size: int, caption: str) -> tuple[str, str, str]:
+def _words(shown: pd.DataFrame, size: int, caption: str) -> tuple[str, str, str]:
     if shown.empty:
         alt = "Scatter of error against speed of FP64 schemes, without data: nothing was measured."
         return "FP64 schemes by speed and error: not measured", caption, alt

@@ -61,6 +61,15 @@ METHODS = {
     "turns": "itself, interleaved",
 }
 
+
+def _short_work(ratios: Any) -> str:
+    """Whether a graph alone times a short kernel right."""
+    short = ratios["adding 2¹⁸ numbers"]
+    far = [short[METHODS[method]] for method in ("synchronised", "events", "queued")]
+    right = abs(short[METHODS["graph"]] - 1) < 0.1 and min(far) > 2
+    return "A short kernel is timed right by a graph of many calls, and by neither events nor the host" if right else ""
+
+
 TIMING = Experiment(
     name="timing",
     title="How to time a GPU",
@@ -102,7 +111,8 @@ TIMING = Experiment(
             category="method",
             categories=METHODS,
             panels=WORKS,
-            line_label="right",
+            fair=(0.9, 1.1),
+            says=_short_work,
             caption=(
                 "Time reported by each method for the same work, divided by the suite's warm time: 0.1 means ten times "
                 "too fast. In the last two lines a workload is compared with itself, and 1 is correct."
@@ -122,6 +132,13 @@ CPU_METHODS = {
     "cores": "median of batches, every core",
     "thread": "CPU time of the thread",
 }
+
+
+def _unwarmed(ratios: Any) -> str:
+    """Whether what has not been warmed up takes several times as long."""
+    far = ratios.loc[[CPU_METHODS["first"], CPU_METHODS["mean"]]].min(axis=None)
+    return "Without a warm-up the host's clock reports several times the work, by the mean too" if far > 2 else ""
+
 
 CLOCKS = Experiment(
     name="timing_cpu",
@@ -152,7 +169,8 @@ CLOCKS = Experiment(
             category="method",
             categories=CPU_METHODS,
             panels=CPU_WORKS,
-            line_label="right",
+            fair=(0.9, 1.1),
+            says=_unwarmed,
             caption=(
                 "fp32 matrix products by PyTorch on the CPU, with one thread except in one line, timed by the host's "
                 "clock and compared with the thread's CPU time, which stops while it is preempted."
@@ -181,7 +199,23 @@ _IMPLEMENTATIONS = {
 _ERROR = Column("error_u", "largest error over |x|, in units of 2^-24", "u")
 
 
-def _gelu_figures(name: str, where: str, implementations: Mapping[str, str]) -> tuple[Lines, ...]:
+TRAFFIC = 44 / 8
+"""How many times the bytes of one kernel five must move."""
+
+
+def _as_traffic(gains: Any) -> str:
+    """Whether one kernel gains on the longest array what its traffic allows."""
+    near = abs(gains.iloc[-1][_IMPLEMENTATIONS[OWN]] / TRAFFIC - 1) < 0.1
+    return "On long arrays one kernel is as much faster than five as its traffic allows" if near else ""
+
+
+def _on_cpu(gains: Any) -> str:
+    """Whether scripting gains on the CPU and compiling does not."""
+    gained, lost = gains[_IMPLEMENTATIONS[SCRIPT]].min() > 1, gains[_IMPLEMENTATIONS[COMPILE]].max() < 1
+    return "On the CPU torch.jit.script gains at every length, torch.compile at none" if gained and lost else ""
+
+
+def _gelu_figures(name: str, where: str, implementations: tuple[str, ...], says: Any) -> tuple[Lines, ...]:
     return (
         Lines(
             name=name,
@@ -192,7 +226,8 @@ def _gelu_figures(name: str, where: str, implementations: Mapping[str, str]) -> 
             y_label="speed relative to the eager formula",
             panel="what",
             panels={"gelu": f"fp32, {where}"},
-            series=implementations,
+            series={key: _IMPLEMENTATIONS[key] for key in implementations},
+            says=says,
             caption=(
                 "Time of the formula as five PyTorch operations divided by that of each alternative, samples "
                 "interleaved. Five kernels move 44 bytes per element and one moves 8, so traffic alone allows 5.5."
@@ -221,7 +256,7 @@ GELU = Experiment(
     points=_one_per("elements", "sizes"),
     measure=_measure("gelu.py", "on_gpu"),
     follows={"moved_gbps": lambda row: row["moved_bytes"] / row["median_us"] * 1e-3},
-    figures=_gelu_figures("gelu", "on the GPU", {key: _IMPLEMENTATIONS[key] for key in (OWN, COMPILE, SCRIPT)}),
+    figures=_gelu_figures("gelu", "on the GPU", (OWN, COMPILE, SCRIPT), _as_traffic),
 )
 
 LOADS = (OWN, "pytorch.gelu_two", "pytorch.gelu_four")
@@ -276,7 +311,7 @@ GELU_CPU = Experiment(
     points=_one_per("elements", "sizes"),
     measure=_measure("gelu_cpu.py", "on_cpu"),
     follows={"moved_gbps": lambda row: row["moved_bytes"] / row["median_us"] * 1e-3},
-    figures=_gelu_figures("gelu_cpu", "on the CPU", {key: _IMPLEMENTATIONS[key] for key in (COMPILE, SCRIPT)}),
+    figures=_gelu_figures("gelu_cpu", "on the CPU", (COMPILE, SCRIPT), _on_cpu),
 )
 
 ORDERS = {
@@ -343,6 +378,16 @@ GELU_ORDER = Experiment(
 MODES = ["eager", "default", "reduce-overhead", "max-autotune"]
 _COMPILED = (EAGER, f"{COMPILE}.default", f"{COMPILE}.reduce-overhead", f"{COMPILE}.max-autotune")
 
+
+def _first_step(seconds: Any) -> str:
+    """What compiling costs the first step, if the later ones gain."""
+    forward = seconds.loc["forward"]
+    first, last = forward.iloc[0].drop("eager").max(), forward.iloc[-1]
+    if first < 100 * forward.iloc[0]["eager"] or last.drop("eager").max() > last["eager"]:
+        return ""
+    return f"Compiling takes up to {first:.0f} s of the first step; by the last one every mode is faster than eager"
+
+
 TRAINING = Experiment(
     name="training",
     title="A training step of ResNet18, compiled or not",
@@ -394,6 +439,7 @@ TRAINING = Experiment(
             panel="part",
             panels={"forward": "forward", "backward": "backward"},
             series=dict(zip(_COMPILED, ("eager", *MODES[1:]), strict=True)),
+            says=_first_step,
             caption=(
                 "The first ten training steps of ResNet18 in a process with empty caches, forward and backward "
                 "synchronised apart, by the host's clock."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gpu_tools import fp64_operands, load
+from ozaki_matrices import multiply
 
 from gemmrepro import registry
 from gemmrepro.operations import Shape
@@ -25,7 +26,7 @@ def reference(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> np.ndarr
         splitting.split(x, rho, scale, count=split["s"], step=split["step"])
         for x, scale in zip((a, b), scales, strict=True)
     ]
-    return splitting.multiply(*parts, d=kernel.compute.d)
+    return multiply(*parts, d=kernel.compute.d)
 
 
 @pytest.mark.parametrize("kernel", FUSED, ids=lambda kernel: kernel.id)
@@ -55,7 +56,7 @@ def test_a_naive_kernel_takes_the_references_slices(dtype, session, built):
     assert len(pairs.select(*counts)) == counts[0] * counts[1]
     programs.multiply(launches, *counts)
     session.sync()
-    assert (given.output.get().reshape(SHAPE.m, SHAPE.n) == splitting.multiply(*parts)).all()
+    assert (given.output.get().reshape(SHAPE.m, SHAPE.n) == multiply(*parts)).all()
 
 
 def test_launches_one_by_one_and_a_graph_of_them_do_the_same(session, built):

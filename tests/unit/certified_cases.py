@@ -8,8 +8,10 @@ from collections.abc import Callable
 
 import numpy as np
 import staged
+from ozaki_matrices import exact_product
+from scheme2_model import decide, product
 
-from gemmrepro.ozaki import decided, exact, inputs
+from gemmrepro.ozaki import inputs
 
 Draw = Callable[[np.random.Generator, int, int, int], inputs.Pair]
 U = 2.0**-53
@@ -83,8 +85,8 @@ CASES: dict[str, tuple[Draw, int | None]] = {
 
 def relative(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float:
     """max |C - AB| / |A||B|, after 2^-1074 an element for underflow; where |A||B| is 0, C must be."""
-    error = np.maximum(exact.product(a, b).minus(c) - a.shape[1] * 2.0**-1074, 0.0)
-    magnitudes = exact.product(np.abs(a), np.abs(b)).nearest()
+    error = np.maximum(exact_product(a, b).minus(c) - a.shape[1] * 2.0**-1074, 0.0)
+    magnitudes = exact_product(np.abs(a), np.abs(b)).nearest()
     assert not c[magnitudes == 0.0].any()
     return float((error / np.where(magnitudes > 0, magnitudes, 1.0)).max())
 
@@ -93,7 +95,7 @@ def judged(device: staged.Certified, name: str, shape: tuple[int, int, int], see
     """What is wrong with R10's decision and product of a case: against exact sums, and against the model to the bit."""
     draw, count = CASES[name]
     a, b = draw(np.random.default_rng(3), *shape)
-    got, wanted = device.run(a, b, seed=seed), decided.decide(a, b, eager=True)
+    got, wanted = device.run(a, b, seed=seed), decide(a, b, eager=True)
     by_residues = ~np.repeat(np.repeat(wanted.native, 128, axis=0), 192, axis=1)[: shape[0], : shape[1]]
     right = {
         "bound": relative(a, b, got.c) <= max(wanted.gamma, shape[2] * U) + U,
@@ -105,5 +107,5 @@ def judged(device: staged.Certified, name: str, shape: tuple[int, int, int], see
     }
     if by_residues.any():
         right["exponents"] = bool((got.exponents_a == wanted.s).all() and (got.exponents_b == wanted.t).all())
-        right["bits"] = bool((got.c == decided.product(a, b, wanted))[by_residues].all())
+        right["bits"] = bool((got.c == product(a, b, wanted))[by_residues].all())
     return [what for what, fine in right.items() if not fine]

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from gemmrepro import registry
+from gemmrepro.core.dtypes import narrow, widen
 from gemmrepro.operations import Shape
-from gemmrepro.ozaki import exactness
 from gemmrepro.registry import Kernel, Step
 
 NUMPY = {"float64": np.float64, "float32": np.float32, "int8": np.int8, "int32": np.int32, "int64": np.int64}
-LOW = {"fp16": "fp16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
+LOW = ("fp16", "bf16", "fp8_e4m3")
 """Types without a NumPy type of their own lie in float32, rounded to what they hold."""
 
 
@@ -85,7 +85,7 @@ def _module(block: list[int], grid: list[int], order: Order) -> types.ModuleType
 
     def astype(x: Any, kind: str) -> Any:
         if kind in LOW:
-            return exactness.convert(np.asarray(x, np.float64), exactness.named(LOW[kind])).astype(np.float32)
+            return widen(narrow(np.asarray(x, np.float32), kind), kind).astype(np.float32)
         return np.asarray(x).astype(NUMPY[kind])
 
     def mma(a: np.ndarray, b: np.ndarray, sums: np.ndarray, use_fast_acc: bool = False) -> np.ndarray:

@@ -154,8 +154,8 @@ def test_a_verdict_is_of_the_card_that_gave_it(sms: int, status: str) -> None:
     kernel = registry.kernel("hopper.persistent")
     with card.of(card.ANOTHER):
         verdict = judged_as("passed", gate=gate_key(kernel, "bbbb")) | {"sm_count": sms, "power_cap_w": 350.0}
-    found = combined.numeric_verdict(kernel, "cuda13", "bbbb", combined.NumericSource(verdict, "recorded"))
-    assert found.status == status
+    found = combined.numeric_verdict(kernel, "cuda13", "bbbb", (verdict, "recorded", ""))
+    assert found["status"] == status
 
 
 @pytest.mark.parametrize(
@@ -172,10 +172,8 @@ def test_a_verdict_is_of_the_card_that_gave_it(sms: int, status: str) -> None:
     ],
 )
 def test_a_verdict_counts_for_the_run_that_was_judged(source, verdict, status, says):
-    found = combined.numeric_verdict(
-        NAIVE, "cuda13", "bbbb", combined.NumericSource(verdict, source, "no GPU" * (not verdict))
-    )
-    assert (found.status, found.source) == (status, source) and says in found.reason
+    found = combined.numeric_verdict(NAIVE, "cuda13", "bbbb", (verdict, source, "no GPU" * (not verdict)))
+    assert (found["status"], found["source"]) == (status, source) and says in found["reason"]
 
 
 def test_unknown_toolkits_and_recordings_that_are_none_are_named(tmp_path):
@@ -185,9 +183,9 @@ def test_unknown_toolkits_and_recordings_that_are_none_are_named(tmp_path):
     lone = registry.kernel("cutile.matmul_fp16")
     with pytest.raises(UserError, match=r"is built by cuda13 and by none of cuda12; name one of its toolkits"):
         combined.gate(lone, tmp_path / "build", ["cuda12"], None, None)
-    source = combined._numeric_source(NAIVE, None, tmp_path)
-    assert source.verdict is None and source.missing == f"no recorded gates of family ladder on {tmp_path.name}"
+    missing = f"no recorded gates of family ladder on {tmp_path.name}"
+    assert combined.numeric_source(NAIVE, None, tmp_path) == (None, "recorded", missing)
     (tmp_path / "ladder").mkdir()
     (tmp_path / "ladder" / "gates.json").write_text(json.dumps([1]))
     with pytest.raises(UserError, match=r"the recorded gates .* are corrupt \(no object\)"):
-        combined._numeric_source(NAIVE, None, tmp_path)
+        combined.numeric_source(NAIVE, None, tmp_path)

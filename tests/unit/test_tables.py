@@ -85,4 +85,4 @@ def test_a_figure_of_names_writes_both_numbers_and_marks_stale_ones(monkeypatch)
     assert drawing.table[0]["published, T4"] == 2.0 and drawing.table[0]["measured"] == 1.5
     assert drawing.table[1]["published, V100"] == 3.0 and drawing.table[1]["measured"] is None
     texts = {text.get_text() for axes in drawing.paint(style.WIDE).axes for text in axes.texts}
-    assert {"T4", "V100", "here", "2.00", "1.50"} <= texts
+    assert {"◇ T4", "□ V100", "● here", "2.00", "1.50"} <= texts

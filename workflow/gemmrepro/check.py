@@ -90,8 +90,8 @@ def check_identities(family: str) -> Iterator[str]:
 
 
 def check_labels(family: str) -> Iterator[str]:
-    """No two kernels have one label in figures."""
-    labels = {kernel.id: ladders.label(kernel) for kernel in ladders.compared(family)}
+    """No two rungs have one label in figures."""
+    labels = {kernel.id: ladders.label(kernel) for kernel in (*ladders.apart(family), *ladders.steps(family))}
     for (first, name), (second, next_name) in pairwise(sorted(labels.items(), key=lambda item: item[1])):
         if name == next_name:
             yield f"{second}: its label, '{next_name}', is that of {first} too; change its name or rung."

@@ -70,7 +70,7 @@ class Lines:
         is_linear: values begin at zero, on a linear axis.
         caption: what is drawn, in one or two sentences; where the rows come from is added.
         zero: the text of a panel whose values are all zero, which a logarithmic axis cannot show.
-        reference: the label of a series; each other has a panel of its own then, beside the reference.
+        reference: the label of a series; instead of lines a table of heat then has the others over it, red above 1.
     """
 
     name: str
@@ -94,16 +94,14 @@ class Lines:
 
 @dataclass(frozen=True)
 class Dots:
-    """A figure of an experiment: column `x` on a logarithmic axis, one row per line, grouped into panels.
+    """A figure of an experiment: a table of heat of column `x`, a line per category, a column per panel.
 
     Attributes:
-        panel: the column by which rows are divided into panels; `panels` maps its values to the panels' titles,
-            from the top.
-        category: the column by which a panel's rows are divided into lines; `categories` maps its values to
-            their labels, from the top. One of the two is ``kernel``, whose values are kernels or libraries.
+        panel: the column by which rows are divided into columns; `panels` maps its values to their titles.
+        category: the column by which rows are divided into lines; `categories` maps its values to their labels, from
+            the top. One of the two is ``kernel``, whose values are kernels or libraries.
         where: the cells that a row must have to be drawn, by column.
-        line: x of the vertical reference line; `line_label` is its meaning.
-        worst: if given, a table of heat is drawn instead, with a column for each panel, red above this value.
+        fair: values outside of these two are red.
         caption: what is drawn, in one or two sentences; where the rows come from is added.
     """
 
@@ -114,11 +112,9 @@ class Dots:
     category: str
     categories: Mapping[str, str]
     panels: Mapping[str, str]
+    fair: tuple[float, float]
     panel: str = "kernel"
     where: Mapping[str, Any] = field(default_factory=dict)
-    line: float = 1.0
-    line_label: str = ""
-    worst: float | None = None
     says: Says | None = None
     caption: str = ""
 

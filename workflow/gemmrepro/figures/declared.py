@@ -18,13 +18,11 @@ from gemmrepro.experiments import Dots, Lines
 from gemmrepro.experiments.results import Results, row_key
 from gemmrepro.experiments.tables import Mark, Panel, Table
 from gemmrepro.figures.inputs import Inputs, interval
-from gemmrepro.figures.kit import Look, curves, dots, empty, heat, marks
+from gemmrepro.figures.kit import Look, curves, dots, empty, heat, marks, printed
 from gemmrepro.figures.style import (
     DASHES,
-    FIRST,
     INK,
     MARKERS,
-    PUBLISHED,
     SERIES,
     Drawing,
     Page,
@@ -48,27 +46,24 @@ def titled(subject: str, says: Callable[[Any], str] | None, values: pd.DataFrame
 
 
 def draw(family: str, figure: Lines | Dots, results: Results) -> Drawing:
-    """One figure of an experiment."""
+    """One figure of an experiment. A line with a stale point supports no finding."""
     if isinstance(figure, Lines):
-        frame, built = _points(family, figure, results), results.toolkit
-        old = frame.loc[frame["stale"], ["panel", "series"]].apply(tuple, axis=1)  # such a line supports nothing
-        lines = frame[["panel", "series"]].apply(tuple, axis=1) if len(old) else frame["stale"]
-        current, about = frame[~lines.isin(old)] if len(old) else frame, figure.y_label
-        wide = _wide(current, ["panel", "x"], "series", "y")
+        frame, about, by = _points(family, figure, results), figure.y_label, ["panel", "series"]
+        index, columns, values = ["panel", "x"], "series", "y"
         table, paint = _lines_table(figure, frame), partial(_paint_lines, figure, frame)
+        over = f"Cells: over {figure.reference}'s; red: above it." if figure.reference else ""
+        told = (figure.caption, over, f"Kernels built by {results.toolkit}." if results.toolkit else "")
     else:
-        frame, built, about = _dots(family, figure, results), "", figure.x_label
-        wide = _wide(frame[~frame["stale"]], ["name"], "panel", "x")
+        frame, about, by = _dots(family, figure, results), figure.x_label, ["panel", "name"]
+        index, columns, values = ["name"], "panel", "x"
         table, paint = _dots_table(figure, frame, results), partial(_paint_dots, figure, frame)
+        told = (figure.caption, "", "")
+    current = frame[~frame.groupby(by)["stale"].transform("any").astype(bool)] if len(frame) else frame
+    wide = current.pivot_table(index=index, columns=columns, values=values, aggfunc="first", sort=False)
     stale = bool(frame["stale"].any())
-    told = figure.caption, f"Kernels built by {built}." if built else "", origin(results)
-    caption = " ".join(filter(None, told)) + stale_note(stale)
+    caption = " ".join(filter(None, (*told, origin(results)))) + stale_note(stale)
     title = titled(figure.title, figure.says, wide, len(wide) > 0)
     return Drawing(title, caption, _alt(about, wide), table, paint, list(frame["key"]), stale, results)
-
-
-def _wide(frame: pd.DataFrame, index: list[str], columns: str, values: str) -> pd.DataFrame:
-    return frame.pivot_table(index=index, columns=columns, values=values, aggfunc="first", sort=False)
 
 
 def _alt(about: str, wide: pd.DataFrame) -> str:
@@ -84,7 +79,7 @@ def _alt(about: str, wide: pd.DataFrame) -> str:
 
 
 def _cells(row: pd.Series, column: Any, value: str) -> dict[str, Any]:
-    """A row's value with its interval, which is the value itself where the experiment gives none."""
+    """A row's value with its interval, NaN where the experiment gives none."""
     low, high = interval(row, column.low, column.high)
     return {value: float(row[column.name]), "low": low, "high": high, "stale": row["status"] == "stale"}
 
@@ -109,20 +104,12 @@ def _points(family: str, lines: Lines, results: Results) -> pd.DataFrame:
 
 
 def _paint_lines(lines: Lines, frame: pd.DataFrame, page: Page) -> Figure:
-    log = not lines.is_linear
     if lines.reference:
-        names = [name for name in lines.series.values() if name != lines.reference]
-        base = frame[frame["series"] == lines.reference]
-        parts = [(name, frame[frame["series"] == name]) for name in names]
-        parts = [(name, own) for name, own in parts if len(own) or frame.empty]
-        apart = [base.assign(panel=name, series="base") for name, _ in parts]
-        apart += [own.assign(panel=name, series="own") for name, own in parts]
-        looks = {"own": Look("as titled", FIRST, dash="-")}
-        looks |= {"base": Look(lines.reference, PUBLISHED, "s", hollow=True, size=4.5, dash=DASHES[2])}
-        panels = {name: Panel(name, lines.y_label, log=log) for name, _ in parts}
-        options: dict[str, Any] = {"columns": 3, "handles": True, "shared": True}
-        frame = pd.concat([frame[:0], *apart]) if len(frame) else frame
-        return curves(frame, looks, panels, page, x_label=lines.x_label, x_scale=lines.x_scale, **options)
+        wide = frame.pivot_table(index="x", columns="series", values="y", sort=False).sort_index()
+        over = wide.div(wide.get(lines.reference), axis=0).T if lines.reference in wide else wide.T
+        names = [name for name in lines.series.values() if name in over.index and name != lines.reference]
+        over = over.reindex(names).rename(columns=lambda x: f"{x / 1024:g}k" if x and x % 1024 == 0 else size(x))
+        return heat(over, page, (0, 1), lines.x_label)
     looks = {
         name: Look(name, SERIES[place], MARKERS[place], size=4.5 + 0.6 * place, dash=DASHES[place])
         for place, name in enumerate(lines.series.values())
@@ -131,7 +118,7 @@ def _paint_lines(lines: Lines, frame: pd.DataFrame, page: Page) -> Figure:
     def zeros(axes: Axes, title: str) -> None:
         """Say where values are zero, which the axis cannot show."""
         part = frame[frame["panel"] == title]
-        if part.empty or not log:
+        if part.empty or lines.is_linear:
             return
         if not (part["y"] > 0).any():
             return empty(axes, lines.zero)
@@ -140,7 +127,7 @@ def _paint_lines(lines: Lines, frame: pd.DataFrame, page: Page) -> Figure:
             text = f"{lines.zero}\nup to {lines.x_label} = {plain(float(leading[leading].index[-1]))}"
             axes.text(0.04, 0.5, text, transform=axes.transAxes, va="center", color=INK)
 
-    panels = {title: Panel(title, lines.y_label, log=log) for title in lines.panels.values()}
+    panels = {title: Panel(title, lines.y_label, log=not lines.is_linear) for title in lines.panels.values()}
     return curves(frame, looks, panels, page, finish=zeros, x_label=lines.x_label, x_scale=lines.x_scale)
 
 
@@ -166,7 +153,7 @@ def _dots(family: str, figure: Dots, results: Results) -> pd.DataFrame:
         return select(ours, **{name: value})
 
     rows = select(results.rows, **figure.where)
-    rows = rows[rows[figure.x].notna() & ((rows[figure.x] > 0) | (figure.worst is not None))]
+    rows = rows[rows[figure.x].notna()]
     for value, title in figure.panels.items():
         part = of(rows, figure.panel, value)
         for category, label in figure.categories.items():
@@ -178,17 +165,13 @@ def _dots(family: str, figure: Dots, results: Results) -> pd.DataFrame:
 
 
 def _paint_dots(figure: Dots, frame: pd.DataFrame, page: Page) -> Figure:
-    names = list(figure.categories.values())
-    if figure.worst is not None:
-        cells = frame[~frame["stale"]].pivot_table(index="name", columns="panel", values="x", sort=False)
-        return heat(cells.reindex([name for name in names if name in cells.index]), page, worst=figure.worst)
-    panels = {title: Panel(title, figure.x_label, log=True, line=figure.line) for title in figure.panels.values()}
-    texts = frame[["panel", "name"]].assign(**{"": [written(x) for x in frame["x"]]})
-    return dots(frame, {"here": Look("")}, panels, page, names=names, texts=texts)
+    cells = frame[~frame["stale"]].pivot_table(index="name", columns="panel", values="x", sort=False)
+    names = [name for name in figure.categories.values() if name in cells.index]
+    return heat(cells.reindex(names), page, figure.fair)
 
 
 def _dots_table(figure: Dots, frame: pd.DataFrame, results: Results) -> list[dict[str, Any]]:
-    """A line per dot."""
+    """A line per cell."""
     of_kernels = figure.category == "kernel"
     category = "kernel" if of_kernels else results.experiment.column(figure.category).meaning
     return [
@@ -210,10 +193,8 @@ def of_table(inputs: Inputs, table: Table) -> Drawing:
     measured = [mark.measured for mark in every if mark.measured]
     stale = any(each.stale for each in measured)
     there = f"Hollow grey marks: as published for {listed(hardware)}. " if hardware else ""
-    rows = inputs.own if results is None else results
-    caption = f"{table.caption} {there}{origin(rows)}{stale_note(stale)}".strip()
+    caption = f"{table.caption} {there}{origin(results or inputs.own)}{stale_note(stale)}".strip()
     keys = list(dict.fromkeys(key for each in measured for key in each.keys))
-    paint = _down_the_side if not table.x_label else _along_the_axis
     pairs = pd.DataFrame(
         [
             (mark.panel, mark.series, mark.x, each.value, mark.measured.value)
@@ -225,9 +206,16 @@ def of_table(inputs: Inputs, table: Table) -> Drawing:
     )
     title = titled(table.title, table.says, pairs, bool(measured))
     lines = [_row_of(mark, table, hardware) for mark in every]
+    paint = _along_the_axis if table.x_label else _down_the_side
     return Drawing(
         title, caption, _table_alt(table, pairs), lines, lambda page: paint(table, shown, page), keys, stale, results
     )
+
+
+def _measured(mark: Mark, value: str) -> dict[str, Any]:
+    """The measured side of a mark, if any."""
+    found = mark.measured
+    return {value: found.value, "low": found.low, "high": found.high, "stale": found.stale} if found else {}
 
 
 def _along_the_axis(table: Table, shown: Sequence[Mark], page: Page) -> Figure:
@@ -235,53 +223,44 @@ def _along_the_axis(table: Table, shown: Sequence[Mark], page: Page) -> Figure:
     series = list(dict.fromkeys(mark.series for mark in shown))
     looks = {}
     for place, name in enumerate(series):
-        colour, marker = SERIES[place % len(SERIES)], MARKERS[place % len(MARKERS)]
-        there = f"{name}, published"
-        looks[there] = Look(there, PUBLISHED, marker, hollow=True, size=6.5, dash=(0, (4, 2)))
-        looks[name] = Look(f"{name}, measured", colour, marker, dash="-")
+        said = f"{name}, " if len(series) > 1 else ""
+        marker = MARKERS[place % len(MARKERS)]
+        looks[f"{name}, published"] = printed(f"{said}in print", marker=marker)
+        looks[name] = Look(f"{said}here", SERIES[place % len(SERIES)], marker, dash="-")
     lines: list[dict[str, Any]] = []
     for mark in sorted(shown, key=lambda mark: float(mark.x)):
         at = {"panel": mark.panel, "x": float(mark.x)}
         lines += [{**at, "series": f"{mark.series}, published", "y": each.value} for each in mark.printed]
-        if found := mark.measured:
-            ends = {"low": found.low, "high": found.high, "stale": found.stale}
-            lines.append({**at, "series": mark.series, "y": found.value, **ends})
+        lines += [{**at, "series": mark.series, **own} for own in [_measured(mark, "y")] if own]
     options: dict[str, Any] = {"x_label": table.x_label, "x_scale": table.ticks, "columns": 2 + len(table.panels) % 2}
-    return curves(marks(lines), looks, table.panels, page, handles=True, **options)
+    return curves(marks(lines), looks, table.panels, page, **options)
 
 
 def _down_the_side(table: Table, shown: Sequence[Mark], page: Page) -> Figure:
-    """A line for each name and series: hollow marks as published, filled ones as measured, and the numbers."""
-    series = list(dict.fromkeys(mark.series for mark in shown))
-    hardware = list(dict.fromkeys(each.hardware for mark in shown for each in mark.printed))
+    """A line for each name: hollow marks as published, by chip, a filled one as measured, and the numbers."""
+    chips = list(dict.fromkeys(each.hardware for mark in shown for each in mark.printed))
     looks = {
-        name: Look(f"published, {name}", PUBLISHED, PRINTED_MARKERS[place % 4], hollow=True, size=6.5)
-        for place, name in enumerate(hardware)
+        chip: printed(f"published, {chip}", chip.removeprefix("NVIDIA "), marker)
+        for chip, marker in zip(chips, PRINTED_MARKERS, strict=False)
     }
-    looks |= {name: Look(f"{name}, measured", SERIES[place % len(SERIES)]) for place, name in enumerate(series)}
+    looks["here"] = Look("measured", head="here")
     lines: list[dict[str, Any]] = []
     texts = []
     for mark in shown:
-        name = str(mark.x) if len(series) == 1 else f"{mark.x}, {mark.series}"
-        at = {"panel": mark.panel, "name": name}
+        at = {"panel": mark.panel, "name": str(mark.x)}
         lines += [{**at, "kind": each.hardware, "x": each.value} for each in mark.printed]
+        lines += [{**at, **own} for own in [_measured(mark, "x")] if own]
         cells = {}
-        for chip in hardware:
+        for chip in chips:
             values = [each.value for each in mark.printed if each.hardware == chip]
-            digits = 2 if len(values) > 1 else 3
-            cells[chip.removeprefix("NVIDIA ")] = " to ".join(format_number(value, digits) for value in values)
-        if found := mark.measured:
-            ends = {"low": found.low, "high": found.high, "stale": found.stale}
-            lines.append({**at, "kind": mark.series, "x": found.value, **ends})
-        texts.append({**at, **cells, "here": format_number(found.value) if found else page.pick("", "not measured")})
-    columns = pd.DataFrame(
-        texts, columns=["panel", "name", *(chip.removeprefix("NVIDIA ") for chip in hardware), "here"]
-    )
+            cells[chip] = " to ".join(format_number(value, 2 if len(values) > 1 else 3) for value in values)
+        texts.append({**at, **cells, "here": format_number(mark.measured.value) if mark.measured else "not measured"})
+    columns = pd.DataFrame(texts, columns=["panel", "name", *chips, "here"])
     return dots(marks(lines), looks, table.panels, page, texts=columns)
 
 
 def _table_alt(table: Table, pairs: pd.DataFrame) -> str:
-    """How many values stand beside published ones, and the farthest."""
+    """What is drawn, and the value that is farthest from print."""
     if not len(pairs := pairs[(pairs["published"] > 0) & (pairs["measured"] > 0)]):
         return f"Chart of {table.title}, published and measured, of which no value has both."
     over = (pairs["measured"] / pairs["published"]).map(lambda quotient: abs(math.log(quotient)))

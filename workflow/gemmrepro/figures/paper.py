@@ -11,7 +11,6 @@ from typing import Any
 import matplotlib.pyplot as plt
 import pandas as pd
 import seaborn as sns
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gemmrepro import registry
@@ -19,7 +18,7 @@ from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.kit import LINE, Look, curves, dots, empty, finished, marks, printed
+from gemmrepro.figures.kit import Look, curves, dots, finished, marks, printed
 from gemmrepro.figures.style import (
     BAD,
     DASHES,
@@ -27,7 +26,6 @@ from gemmrepro.figures.style import (
     FIRST,
     GOOD,
     INK,
-    LAST,
     MARKERS,
     NONE,
     PUBLISHED,
@@ -55,9 +53,6 @@ HOLDS = {
 }
 """The verdicts on what was judged here."""
 
-REACH = 4.0
-"""The axis of quotients ends at two to this power."""
-
 
 def judged(inputs: Inputs) -> list[ClaimView]:
     """The articles' statements that were judged by a measurement."""
@@ -74,25 +69,6 @@ def compared(inputs: Inputs) -> list[tuple[ClaimView, float]]:
             if over > 0 and math.isfinite(over):
                 found.append((claim, over))
     return found
-
-
-def _quotients(axes: Axes, reach: float, page: Page) -> None:
-    """An axis of powers of two."""
-    ticks = [tick for tick in range(-4, 5) if abs(tick) <= reach and (tick % 2 == 0 or not page.narrow)]
-    axes.set_xticks(ticks, [f"{2**tick}" if tick >= 0 else f"1/{2**-tick}" for tick in ticks])
-    axes.set_xlim(-reach - 0.3, reach + 0.3)
-
-
-def _held(verdict: str, log: float, reach: float) -> dict[str, Any]:
-    """A mark within the axis: a triangle at its end for what lies beyond."""
-    end = ">" if log > reach else "<" if log < -reach else ""
-    return {"kind": verdict + end, "x": max(-reach, min(reach, log))}
-
-
-def _with_ends(looks: Mapping[str, Look]) -> dict[str, Look]:
-    """The looks with those of the triangles."""
-    ends = {f"{kind}{end}": Look("", look.colour, end) for kind, look in looks.items() for end in "<>"}
-    return {**looks, **ends}
 
 
 VERDICTS = {**HOLDS, NOT_COMPARABLE: Look(NOT_COMPARABLE, NONE, "P", size=6)}
@@ -144,8 +120,8 @@ def _paint_headlines(shown: Sequence[View], page: Page) -> Figure:
         "gain": Panel("", "times as fast as before", log=True),
     }
     panels = {key: panel for key, panel in panels.items() if any(line["panel"] == key for line in lines)} or panels
-    looks, columns = {"print": printed(), **VERDICTS}, pd.DataFrame(texts) if texts else None
-    return dots(marks(lines), looks, panels, page, texts=columns, height=page.pick(0.36, LINE))
+    looks, columns = {"print": printed(), **VERDICTS}, pd.DataFrame(texts, columns=None if texts else ["panel", "name"])
+    return dots(marks(lines), looks, panels, page, texts=columns)
 
 
 GROUPS = {"ratio": "ratios", "FLOP/s": "rates", "B/s": "rates", "s": "times", "cycles": "times"}
@@ -161,17 +137,23 @@ def stated(inputs: Inputs, family: str) -> Drawing:
     article, counts = registry.family(family).article or family, Counter(claim.verdict for claim, _ in shown)
     far = sorted(shown, key=lambda pair: -abs(math.log2(pair[1])))
     outside = [pair for pair in far if pair[0].verdict != "reproduced"][:MOST]
-    title = f"Statements of {article} with one number" + ("" if shown else ": not measured")
+    title = f"What {article} states in numbers: not measured"
     alt = "Dots of measured over published by statement, without data: nothing was judged."
     if shown:
+        off = pd.DataFrame([(_group(claim), over) for claim, over in outside], columns=["group", "over"])
+        middle = off.groupby("group")["over"].median()
+        sides = {"below print": middle.index[middle < 1], "above print": middle.index[middle >= 1]}
+        said = [f"{listed(list(groups))} {side}" for side, groups in sides.items() if len(groups)]
+        title = f"What differs on {inputs.gpu}: {listed(said)}" if said else f"What {article} states in numbers holds"
         alt = finding(
             f"Of {len(shown)} statements of {article} with one number {counts['reproduced']} hold, {counts['partly']} "
             f"hold in part, {counts['not reproduced']} do not and {counts['undecided']} are undecided.",
             *(f"Farthest: {_printed(claim, inputs)} in print, {_here(claim)} here." for claim, _ in outside[:1]),
         )
     caption = (
-        "Measured over published, or over what the published share of the chip makes expect here. Statements within "
-        f"their tolerance share a line; of the others the {MOST} farthest have one each. Triangles: beyond the axis."
+        f"Statements of {article} with one number: measured over published, or over what the published share of the "
+        "chip makes expect here. Those within their tolerance share a line; of the others the "
+        f"{MOST} farthest have one each, on whose medians the title rests."
     )
     table = [
         {"claim": claim.id, "published": inputs.published.get(claim.id), "expected here": claim.expected}
@@ -188,33 +170,22 @@ def _paint_stated(
     outside: Sequence[tuple[ClaimView, float]],
     page: Page,
 ) -> Figure:
-    reach, lines, texts = REACH - 1, list[dict[str, Any]](), list[dict[str, Any]]()
-    group_of = {claim.id: _group(claim) for claim, _ in shown}
-    for group in dict.fromkeys(sorted(group_of.values())):
-        panel = {"panel": group}
-        near = [(claim, over) for claim, over in shown if claim.verdict == "reproduced" and group_of[claim.id] == group]
-        if near:
-            name = {**panel, "name": f"{len(near)} within tolerance"}
-            lines += [{**name, **_held(claim.verdict, math.log2(over), reach)} for claim, over in near]
-        for claim, over in (pair for pair in outside if group_of[pair[0].id] == group):
-            fit: dict[str, Any] = {"width": page.pick(42, 38), "max_lines": page.pick(2, 1), "placeholder": "…"}
+    lines, texts = list[dict[str, Any]](), list[dict[str, Any]]()
+    near = Counter(_group(claim) for claim, _ in shown if claim.verdict == "reproduced")
+    for claim, over in (*(pair for pair in shown if pair[0].verdict == "reproduced"), *outside):
+        group = _group(claim)
+        at = {"panel": group, "name": f"{near[group]} within tolerance"}
+        if claim.verdict != "reproduced":
+            fit: dict[str, Any] = {"width": page.pick(38, 40), "max_lines": page.pick(2, 1), "placeholder": "…"}
             said = textwrap.fill(claim.statement, **fit)
             alike = sum(text["name"].startswith(said) for text in texts)
-            name = {**panel, "name": f"{said} ({alike + 1})" if alike else said}
-            lines.append({**name, **_held(claim.verdict, math.log2(over), reach)})
-            texts.append({**name, "print": _printed(claim, inputs), "here": _here(claim)})
-    panels = {
-        group: Panel(group, "measured over published", line=0)
-        for group in dict.fromkeys(line["panel"] for line in lines)
-    }
+            at["name"] = f"{said} ({alike + 1})" if alike else said
+            texts.append({**at, "print": _printed(claim, inputs), "here": _here(claim)})
+        lines.append({**at, "kind": claim.verdict, "x": over})
+    groups = sorted({line["panel"] for line in lines}) or [""]
+    panels = {group: Panel(group, "measured over published", log=True, line=1) for group in groups}
     columns = pd.DataFrame(texts, columns=["panel", "name", "print", "here"])
-    options: dict[str, Any] = {
-        "height": page.pick(0.42, 0.3),
-        "joined": False,
-        "finish": lambda axes, _: _quotients(axes, reach, page),
-    }
-    panels = panels or {"": Panel("", "measured over published", line=0)}
-    return dots(marks(lines), _with_ends(HOLDS), panels, page, texts=columns, **options)
+    return dots(marks(lines), HOLDS, panels, page, texts=columns, joined=False)
 
 
 def _group(claim: ClaimView) -> str:
@@ -240,30 +211,27 @@ def _here(claim: ClaimView) -> str:
 
 
 def row(inputs: Inputs) -> Drawing:
-    """One row's life: its samples by round, the quotients of neighbours, and the interval that tables give."""
+    """One row's life: the quotients of its samples by round, and the interval that tables give."""
     if (found := _life(inputs)) is None:
-        alt = "Times and ratios of the samples of one row, of which nothing was measured."
-        return Drawing(
-            "One row's life: not measured", "No samples are known.", alt, [], lambda page: _paint_row(None, page)
-        )
+        alt = "Ratios of the samples of one row, of which nothing was measured."
+        empty_of = lambda page: curves(marks([]), {}, {"": Panel("", "ratio")}, page, x_label="round")  # noqa: E731
+        return Drawing("One row's life: not measured", "No samples are known.", alt, [], empty_of)
     name, line, samples, whence = found
     medians = samples.groupby("round")["ratio"].median()
     value, low, high = (format_number(float(line[end])) for end in ("ratio", "ratio_ci_low", "ratio_ci_high"))
     caption = (
-        f"{name} at {SIZE}, warm. First the times of kernel and cuBLAS, which alternate; strokes are the rounds' "
-        "medians. Then cuBLAS's time over that of the kernel beside it. Last what tables give: the median of the "
-        "rounds' medians, in the hull of a Student t interval over rounds and of the samples' order statistics. "
-        f"{whence}"
+        f"{name} at {SIZE}, warm: cuBLAS's time over that of the kernel beside it, a dot a sample, a stroke a round's "
+        "median. Right, enlarged, what tables give: the median of the rounds' medians, in the hull of a Student t "
+        f"interval over rounds and of the samples' order statistics. {whence}"
     )
     alt = finding(
         f"{len(samples)} samples in {len(medians)} rounds become one row: ratio {value}, 95% interval {low} to {high}.",
         f"Its rounds' medians are {', '.join(format_number(float(each)) for each in medians)}.",
     )
-    title = f"{len(samples)} samples in {len(medians)} rounds make one row: {value} [{low}, {high}]"
+    title = f"Outliers do not move a row: {len(samples)} samples in {len(medians)} rounds give {value} [{low}, {high}]"
     table = samples[["round", "kernel ms", "cuBLAS ms", "ratio"]].to_dict("records")
-    return Drawing(
-        title, caption, alt, table, lambda page: _paint_row(found, page), [row_key(line)], line["status"] == "stale"
-    )
+    paint = lambda page: _paint_row(line, samples, page)  # noqa: E731
+    return Drawing(title, caption, alt, table, paint, [row_key(line)], line["status"] == "stale")
 
 
 def _life(inputs: Inputs) -> tuple[str, pd.Series, pd.DataFrame, str] | None:
@@ -280,56 +248,30 @@ def _life(inputs: Inputs) -> tuple[str, pd.Series, pd.DataFrame, str] | None:
         rows = rows[rows["ratio"].notna()]
         if len(rows) and len(samples := cubes(select(measured.samples(), **cells))):
             samples = samples.sort_values(["round", "index"], kind="stable")
-            rounds = samples.groupby("round")
-            spread = rounds.cumcount() / rounds["round"].transform("size") * 0.64 - 0.3
-            samples = samples.assign(round=rounds.ngroup() + 1, place=rounds.ngroup() + spread)
             times = {"kernel ms": samples["time_us"] / 1e3, "cuBLAS ms": samples["baseline_us"] / 1e3}
             samples = samples.assign(**times, ratio=samples["baseline_us"] / samples["time_us"])
+            samples["round"] = samples.groupby("round").ngroup() + 1
             return ladders.label(kernel), rows.iloc[0], samples, origin(measured)
     return None
 
 
-def _paint_row(found: tuple[str, pd.Series, pd.DataFrame, str] | None, page: Page) -> Figure:
-    shape, inches = page.pick(((1, 3), 2.9), ((3, 1), 5.9))
-    figure, grid = plt.subplots(*shape, figsize=(page.width, inches), squeeze=False)
-    times, quotients, result = grid.flat
-    for axes, title in zip(grid.flat, ("samples, ms", "cuBLAS over kernel", "the row's ratio"), strict=True):
-        axes.set_title(title)
-        if found is None:
-            empty(axes)
-    if found is None:
-        return figure
-    _, line, samples, _ = found
-    looks = {"kernel ms": Look("kernel", size=4), "cuBLAS ms": Look("cuBLAS", INK, "s", size=4)}
-    for axes, columns in ((times, looks), (quotients, {"ratio": Look("", PUBLISHED)})):
-        for column, look in columns.items():
-            place = samples["place"]
-
-            style = {"color": look.colour, "marker": look.marker, "s": 9, "linewidth": 0, "legend": False}
-            sns.scatterplot(x=place, y=samples[column], ax=axes, **style)
-            medians = samples.groupby("round")[column].median()
-            axes.hlines(medians, medians.index - 1.4, medians.index - 0.6, color=LAST, linewidth=1.4, zorder=1.5)
-        axes.set(
-            xlabel="round", ylabel="", xticks=range(len(medians)), xticklabels=[str(each) for each in medians.index]
-        )
-        axes.grid(axis="x", visible=False)
-    times.set_ylim(0)
+def _paint_row(line: pd.Series, samples: pd.DataFrame, page: Page) -> Figure:
+    shape: dict[str, Any] = page.pick({"ncols": 2, "width_ratios": (2, 1)}, {"nrows": 2})
+    figure, (every, result) = plt.subplots(figsize=(page.width, page.pick(2.9, 4.6)), **shape)
+    sns.stripplot(samples, x="round", y="ratio", ax=every, color=FIRST, size=4, jitter=0.25)
+    medians = samples.groupby("round")["ratio"].median()
+    every.hlines(medians, medians.index - 1.4, medians.index - 0.6, color=INK, linewidth=1.4, zorder=4)
     value, low, high = (float(line[end]) for end in ("ratio", "ratio_ci_low", "ratio_ci_high"))
-    result.hlines(medians, -0.15, 0.15, color=LAST, linewidth=2)
+    result.hlines(medians, -0.15, 0.15, color=INK, linewidth=2)
     result.vlines(1, low, high, color=FIRST, linewidth=2.2)
     sns.scatterplot(x=[1], y=[value], color=FIRST, s=49, ax=result, zorder=3)
     for end, side in ((value, "center"), (low, "top"), (high, "bottom")):
-        where = {"textcoords": "offset points", "va": side, "color": FIRST}
-        result.annotate(format_number(end), (1, end), (7, 0), **where)
+        result.annotate(format_number(end), (1, end), (7, 0), textcoords="offset points", va=side, color=FIRST)
     margin = 0.25 * (high - low) or 0.01
-    result.set(xlim=(-0.5, 2.1), ylim=(min(low, *medians) - margin, max(high, *medians) + margin))
+    result.set(xlim=(-0.5, 2.1), ylim=(min(low, *medians) - margin, max(high, *medians) + margin), ylabel="")
     result.set_xticks([0, 1], ["rounds", "row"])
-    result.grid(axis="x", visible=False)
-    return finished(
-        figure,
-        page,
-        [*(look.handle(True) for look in looks.values()), Look("median of a round", LAST, "", dash="-").handle(True)],
-    )
+    every.set_ylabel("cuBLAS's time over the kernel's")
+    return finished(figure, page)
 
 
 REGIMES = {IN_TURN: "in turn", SUSTAINED: "sustained", BURST: "in bursts"}
@@ -366,13 +308,22 @@ def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
         for regime, entries in line.entries.items():
             best, tied = max((entry.ratio for entry in entries), default=0.0), line.leaders[regime]
             for entry in (each for each in entries if each.is_precise and each.ratio >= NEAR * best):
-                about = {"contest": _where(line, lines), "regime": regime, "kernel": entry.kernel, "rung": entry.name}
+                about = {
+                    "contest": _where(line, lines),
+                    "regime": regime,
+                    "kernel": entry.kernel,
+                    "rung": _name(entry.kernel),
+                }
                 ends = {"x": line.n, "y": entry.ratio, "low": entry.low, "high": entry.high}
                 found.append({**about, **ends, "is_best": len(tied) == 1 and tied[0].kernel == entry.kernel})
     columns = ["contest", "regime", "kernel", "rung", "x", "y", "low", "high", "is_best"]
     frame = pd.DataFrame(found, columns=columns)
     most = frame.groupby("contest", sort=False)["kernel"].nunique().sort_values(ascending=False, kind="stable")
     return frame[frame["contest"].isin(most.index[:CONTESTS])].sort_values("x", kind="stable")
+
+
+def _name(kernel: str) -> str:
+    return ladders.label(registry.kernel(kernel))
 
 
 def own(found: Sequence[Mapping[str, Any]]) -> Drawing:
@@ -398,7 +349,7 @@ def own(found: Sequence[Mapping[str, Any]]) -> Drawing:
         "kernel is faster.",
         finding(f"{len(titles)} kernels of one's own beside their baselines, by size and regime.", said),
         table,
-        lambda page: curves(frame, looks, panels, page, x_label="M = N = K", handles=True),
+        lambda page: curves(frame, looks, panels, page, x_label="M = N = K", shared=True),
     )
 
 
@@ -424,7 +375,7 @@ def _paint_regimes(frame: pd.DataFrame, page: Page) -> Figure:
         for contest in contests
         for regime, words in REGIMES.items()
     }
-    options: dict[str, Any] = {"x_label": "M = N = K", "columns": 3, "handles": True, "shared": True}
+    options: dict[str, Any] = {"x_label": "M = N = K", "columns": 3, "shared": True, "nothing": "no narrow interval"}
     return curves(marks(lines.to_dict("records")), looks, panels, page, **options)
 
 
@@ -447,7 +398,7 @@ def _regimes_alt(lines: Sequence[RegimeLine]) -> str:
     sentences = []
     for line in sorted(lines, key=lambda line: (not line.flips, -line.n)):
         each = [
-            f"{winner.name} {format_number(winner.ratio)} {REGIMES[regime]}"
+            f"{_name(winner.kernel)} {format_number(winner.ratio)} {REGIMES[regime]}"
             for regime, winner in line.winners.items()
             if winner
         ]

@@ -6,10 +6,9 @@ text, in fonts as wide as the one it was laid out with.
 
 from __future__ import annotations
 
-import csv
 import io
 from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
@@ -36,22 +35,18 @@ from gemmrepro.paper.claims import read_verdicts
 
 Painter = Callable[[Inputs], Drawing]
 
-LADDER: Mapping[str, Painter] = {"ratio": ladder.ratio}
-"""Figures of a family that has a baseline."""
 
-WHOLE: Mapping[str, Painter] = {name: getattr(paper, name) for name in names_of.WHOLE}
-"""Figures of the whole paper."""
+def of_family(family: str, name: str) -> Painter | None:
+    """What draws the figure `name` that the family's figures.py defines; None where it defines none."""
+    path = names_of.path_of(family)
+    if not path.is_file() or name not in names_of.defined(path):
+        return None
+    return getattr(_module(path), name, None)
 
 
 @cache
 def _module(path: Path) -> ModuleType:
     return load_module(f"gemmrepro_figures_{path.parent.name}", path)
-
-
-def of_family(family: str, name: str) -> Painter | None:
-    """What draws the figure `name` that the family's figures.py defines; None where it defines none."""
-    path = names_of.path_of(family)
-    return getattr(_module(path), name, None) if path.is_file() and name in names_of.defined(path) else None
 
 
 def painters(family: str) -> dict[str, Painter]:
@@ -61,18 +56,19 @@ def painters(family: str) -> dict[str, Painter]:
         UserError: a figure that the registry names is nowhere defined, or two have one name.
     """
     found: dict[str, Painter] = {}
+    printed, of_experiments = article.declared(family), experiments.figures(family)
     for name in experiments.figure_names(family):
         if name in found:
             raise UserError(f"two figures of {family} are called {name}; rename one.")
-        if name in (printed := article.declared(family)):
+        if name in printed:
             found[name] = partial(declared.of_table, table=printed[name])
-        elif name in (declared_here := experiments.figures(family)):
-            found[name] = partial(_of_experiment, *declared_here[name])
-        elif painter := of_family(family, name) or LADDER.get(name):
+        elif name in of_experiments:
+            found[name] = partial(_of_experiment, *of_experiments[name])
+        elif painter := of_family(family, name) or (ladder.ratio if name == "ratio" else None):
             found[name] = painter
         else:
             raise UserError(
-                f"family {family} names the figure {name}, which is none of {', '.join(LADDER)} and not defined in "
+                f"family {family} names the figure {name}, which is not ratio and not defined in "
                 f"{names_of.path_of(family)}."
             )
     return found
@@ -85,10 +81,9 @@ def _of_experiment(experiment: Any, figure: Any, inputs: Inputs) -> Drawing:
 
 def of_paper(families: Sequence[str]) -> dict[str, Painter]:
     """What draws each of the paper's own figures, of these families."""
-    found = {}
-    for name in names_of.names(families):
-        home = next((family for family, own in names_of.of_families(families).items() if name in own), "")
-        found[name] = WHOLE[name] if name in WHOLE else of_family(home, name)
+    found: dict[str, Painter | None] = {name: getattr(paper, name) for name in names_of.WHOLE}
+    for family, names in names_of.of_families(families).items():
+        found |= {name: of_family(family, name) for name in names}
     for family in families:
         for name in names_of.on_page_of(family):
             found[name] = partial(paper.stated if name.startswith("stated_") else paper.regimes, family=family)
@@ -127,12 +122,7 @@ def picture_of(drawing: Drawing) -> bytes:
 
 def csv_of(drawing: Drawing) -> str:
     """The numbers that a drawing shows, as CSV with a line of headings."""
-    columns = list(dict.fromkeys(key for row in drawing.table for key in row))
-    buffer = io.StringIO()
-    lines = csv.DictWriter(buffer, columns, lineterminator="\n")
-    lines.writeheader()
-    lines.writerows(drawing.table)
-    return buffer.getvalue()
+    return pd.DataFrame(list(drawing.table), dtype=object).to_csv(index=False, lineterminator="\n")
 
 
 def write(inputs: Inputs, name: str, drawing: Drawing, out: Path) -> None:

@@ -18,7 +18,7 @@ from gemmrepro.core.dtypes import bits, narrow, widen
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
 from gemmrepro.gates.gate import POISON_BITS, Case, Gate, Guarded, Judged, Verdict
-from gemmrepro.gpu import device
+from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
@@ -48,9 +48,7 @@ Loop = Callable[[float, float, int], _Trace]
 class ArithmeticCeiling(Gate):
     """The loops that measure arithmetic ceilings; the kernel's entry point selects the emulation."""
 
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         """See `Gate.cases`. The loops have no random inputs, so seeds are ignored.
 
         Raises:

@@ -16,7 +16,7 @@ import numpy as np
 from gemmrepro.core.draws import address_of, draw_words, link_to
 from gemmrepro.core.dtypes import bits
 from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Guarded, Judged, Verdict, bit_for_bit
-from gemmrepro.gpu import device
+from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import PROBE_RESULTS, RECURRENCE, STREAM_CHUNK, Problem, Shape
 from gemmrepro.registry import Kernel
@@ -27,7 +27,7 @@ MATRICES = ((1, 1), (3, 17), (129, 9), (200, 16), (1000, 130))
 
 
 def run_exact(
-    session: device.Session,
+    session: Session,
     launch: Launcher,
     problem: Problem,
     shape: Shape,
@@ -76,9 +76,7 @@ class _ExactVectors(Gate):
     def data(self, x: np.ndarray, y: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
         """Inputs made of `x` and `y`, and the expected output."""
 
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         for seed in seeds:
             for n in LENGTHS:
                 shape = Shape(1, n, 1)
@@ -104,9 +102,7 @@ class VectorAdd(_ExactVectors):
 class VectorAddInPlace(Gate):
     """y = x + y in place, rounded once."""
 
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         for seed in seeds:
             for n in LENGTHS:
                 shape, (x, y) = Shape(1, n, 1), _special_values(n, seed)
@@ -137,9 +133,7 @@ class DeviceCopy(_ExactVectors):
 class MatrixCopy(Gate):
     """A copy of a matrix of 16-bit elements."""
 
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "mn"}
         for seed in seeds:
             for m, n in MATRICES:
@@ -179,9 +173,7 @@ def destination(order: np.ndarray, hops: int) -> int:
 class _Probe(Gate):
     """A kernel whose results are integers."""
 
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         for seed in seeds:
             for shape, inputs, problems in self.of_seed(session, kernel, launch, seed):
                 verdict = Verdict(not problems, None if problems else 0.0, None, "; ".join(problems))
@@ -189,7 +181,7 @@ class _Probe(Gate):
 
     @abstractmethod
     def of_seed(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int
+        self, session: Session, kernel: Kernel, launch: Launcher, seed: int
     ) -> Iterator[tuple[Shape, str, list[str]]]:
         """Launch every case of one seed; yields its shape, its inputs in words, and what is wrong."""
 
@@ -200,7 +192,7 @@ class _Probe(Gate):
 
 
 def _launched(
-    session: device.Session, launch: Launcher, problem: Problem, shape: Shape, source: Guarded | None, size: int
+    session: Session, launch: Launcher, problem: Problem, shape: Shape, source: Guarded | None, size: int
 ) -> tuple[np.ndarray, list[str]]:
     """The output of one launch, and what it overwrote."""
     out = Guarded(np.full(size, POISON_BITS[4], np.uint32).view(np.int32))
@@ -226,7 +218,7 @@ class Recurrence(_Probe):
     """A chain of dependent integer multiply-adds, exact."""
 
     def of_seed(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int
+        self, session: Session, kernel: Kernel, launch: Launcher, seed: int
     ) -> Iterator[tuple[Shape, str, list[str]]]:
         step = kernel.accepts.multiple_of.get("k", 1)
         for start, times in ((1, 1), (12345 + seed % 1000, 7), (2**31 - 1, 40)):
@@ -239,7 +231,7 @@ class Walk(_Probe):
     """A walk along links, which ends at the right one."""
 
     def of_seed(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int
+        self, session: Session, kernel: Kernel, launch: Launcher, seed: int
     ) -> Iterator[tuple[Shape, str, list[str]]]:
         step = kernel.accepts.multiple_of.get("k", 1)
         for words, spacing, times in WALKS:
@@ -259,7 +251,7 @@ class Stream(_Probe):
     """Sums of everything that is read, exact modulo 2^32."""
 
     def of_seed(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int
+        self, session: Session, kernel: Kernel, launch: Launcher, seed: int
     ) -> Iterator[tuple[Shape, str, list[str]]]:
         for chunks, passes in STREAMS:
             shape = Shape(1, chunks * STREAM_CHUNK, passes)

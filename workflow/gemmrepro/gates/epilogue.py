@@ -31,7 +31,7 @@ from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Gua
 from gemmrepro.gates.gemm import product
 from gemmrepro.gates.gemm_cases import INPUTS, gemm_shapes
 from gemmrepro.gates.pointwise import GAMMA, SUBNORMAL, UNIT
-from gemmrepro.gpu import device
+from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import Problem
 from gemmrepro.registry import Kernel
@@ -187,15 +187,11 @@ def run_case(launch: Launcher, case: Case, kernel: Kernel, sync: Any) -> Judged:
 class GemmEpilogue(Gate):
     """D = GELU(alpha A B + beta C + bias), within the bound of this module."""
 
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         for case in epilogue_cases(kernel, seeds):
             yield run_case(launch, case, kernel, session.sync)
 
-    def large_cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def large_cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         large = gemm_shapes(kernel)[2]
         for case in epilogue_cases(kernel, seeds):
             if case.shape == large:

@@ -17,7 +17,7 @@ import numpy as np
 
 from gemmrepro.core.dtypes import bits, namespace, widen
 from gemmrepro.gates.bounds import LARGEST, UNIT_ROUNDOFF
-from gemmrepro.gpu import device
+from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
@@ -285,18 +285,14 @@ class Gate(ABC):
     """
 
     @abstractmethod
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         """Launch every case of `kernel` for each of `seeds`, and judge it.
 
         Raises:
             UserError: a launch corrupted the GPU's context.
         """
 
-    def large_cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def large_cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         """The cases that fill the GPU, where a race shows; all cases unless the gate knows better."""
         return self.cases(session, kernel, launch, seeds)
 

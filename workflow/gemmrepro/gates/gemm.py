@@ -13,7 +13,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import HalfSums, bound, half_sums, underflow_allowance
 from gemmrepro.gates.gate import POISON_BITS, Case, Gate, Guarded, Judged, Verdict, compare, reference_gemm
 from gemmrepro.gates.gemm_cases import EXACT_LAWS, deepen, draw, gemm_cases, large_cases
-from gemmrepro.gpu import device
+from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import REFERENCE_ROWS, Problem, Shape
 from gemmrepro.registry import Kernel
@@ -103,7 +103,7 @@ def _draw(problem: Problem, case: Case) -> CaseData:
 
 
 def run_case(
-    session: device.Session,
+    session: Session,
     launch: Launcher,
     case: Case,
     problem: Problem = FP32_GEMM,
@@ -249,20 +249,14 @@ class Gemm(Gate):
     def __init__(self) -> None:
         self._references = References()
 
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         yield from self._run(session, kernel, launch, gemm_cases(kernel, seeds))
         yield from refusal_cases(kernel)
 
-    def large_cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def large_cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         return self._run(session, kernel, launch, large_cases(kernel, seeds))
 
-    def _run(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, cases: Iterable[Case]
-    ) -> Iterator[Judged]:
+    def _run(self, session: Session, kernel: Kernel, launch: Launcher, cases: Iterable[Case]) -> Iterator[Judged]:
         for case in cases:
             yield run_case(session, launch, case, kernel.problem, kernel=kernel, references=self._references)
 

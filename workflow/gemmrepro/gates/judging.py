@@ -7,7 +7,7 @@ from typing import Any
 
 from gemmrepro.errors import UserError, shortage
 from gemmrepro.gates.operations import Gates, gate_key
-from gemmrepro.gpu import device
+from gemmrepro.gpu.device import Session
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.gpu.own import Bound
 from gemmrepro.operands import Operands
@@ -15,7 +15,7 @@ from gemmrepro.registry import Kernel
 
 
 def judge(
-    session: device.Session, loaded: Loaded | Bound, seeds: Sequence[int], gates: Gates | None = None, entry: str = ""
+    session: Session, loaded: Loaded | Bound, seeds: Sequence[int], gates: Gates | None = None, entry: str = ""
 ) -> dict[str, Any]:
     """The gate's verdict on one loaded binary, or on one `entry` point: an entry of ``toolkits`` in the gate's JSON."""
     kernel = loaded.kernel

@@ -39,6 +39,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.judging import judge, keys_of
 from gemmrepro.gates.operations import Gates, Memory, allowed, needed_memory
 from gemmrepro.gpu import device
+from gemmrepro.gpu.device import Session
 from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.registry import Kernel, card
 
@@ -94,7 +95,7 @@ class Wanted:
 
 
 def gate(
-    session: device.Session, wanted: Wanted, build: Path, seeds: Sequence[int], gates: Gates | None = None
+    session: Session, wanted: Wanted, build: Path, seeds: Sequence[int], gates: Gates | None = None
 ) -> dict[str, Any]:
     """Judge those of the wanted binaries that are in `build`."""
     kernel = wanted.kernel
@@ -307,7 +308,7 @@ def _work(arguments: Namespace) -> int:
     return 0
 
 
-def usable(session: device.Session) -> bool:
+def usable(session: Session) -> bool:
     """Whether the GPU's context is still usable."""
     try:
         session.sync()

@@ -18,18 +18,9 @@ from typing import Any
 from gemmrepro.core.dependencies import code_hash
 from gemmrepro.core.trees import digest
 from gemmrepro.errors import GIB, UserError, too_large
+from gemmrepro.gates import copies
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF, allowed_error
 from gemmrepro.gates.ceilings import ArithmeticCeiling
-from gemmrepro.gates.copies import (
-    MATRICES,
-    DeviceCopy,
-    MatrixCopy,
-    Recurrence,
-    Stream,
-    VectorAdd,
-    VectorAddInPlace,
-    Walk,
-)
 from gemmrepro.gates.epilogue import SLOPE, GemmEpilogue
 from gemmrepro.gates.gate import Gate
 from gemmrepro.gates.gemm import Gemm
@@ -45,15 +36,15 @@ GATES: Mapping[str, type[Gate]] = MappingProxyType(
         "gemm": Gemm,
         "gemm_epilogue": GemmEpilogue,
         "gemm_scaled": ScaledGemm,
-        "vector_add": VectorAdd,
-        "vector_add_in_place": VectorAddInPlace,
-        "recurrence": Recurrence,
-        "walk": Walk,
-        "stream": Stream,
-        "copy": MatrixCopy,
+        "vector_add": copies.VectorAdd,
+        "vector_add_in_place": copies.VectorAddInPlace,
+        "recurrence": copies.Recurrence,
+        "walk": copies.Walk,
+        "stream": copies.Stream,
+        "copy": copies.MatrixCopy,
         "gelu": Gelu,
         "ceiling_flops": ArithmeticCeiling,
-        "ceiling_bytes": DeviceCopy,
+        "ceiling_bytes": copies.DeviceCopy,
         "vector_copy": VectorCopy,
         "whole_copy": WholeCopy,
         "reduce": Reduce,
@@ -63,12 +54,8 @@ GATES: Mapping[str, type[Gate]] = MappingProxyType(
 """The gate of each of `operations.OPERATIONS`, by its name."""
 
 
-def gate_of(op: str) -> type[Gate]:
+def gate_of(op: str, gates: Mapping[str, type[Gate]] = GATES) -> type[Gate]:
     """The gate of the operation called `op`. Raises UserError if there is no such operation, or it has no gate."""
-    return _gate_of(op, GATES)
-
-
-def _gate_of(op: str, gates: Mapping[str, type[Gate]]) -> type[Gate]:
     if operation(op).name not in gates:
         raise UserError(f"operation '{op}' has no numerical gate; add one to gemmrepro.gates.operations.")
     return gates[op]
@@ -82,9 +69,9 @@ class Gates:
         self._made: dict[str, Gate] = {}
 
     def of(self, op: str) -> Gate:
-        """The gate of the operation called `op`. Raises UserError if there is no such operation, or it has no gate."""
+        """As `gate_of`, created."""
         if op not in self._made:
-            self._made[op] = _gate_of(op, self._gates)()
+            self._made[op] = gate_of(op, self._gates)()
         return self._made[op]
 
 
@@ -129,8 +116,9 @@ DRAWN = 3
 def needed_memory(kernel: Kernel) -> Bytes:
     """The most memory that a case of `kernel` takes, with its process."""
     step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "mn"}
-    copies = [Shape(m * step["m"], n * step["n"], 1) for m, n in MATRICES if gate_of(kernel.compute.op) is MatrixCopy]
-    most = max((nbytes(kernel.problem, shape) for shape in (*copies, *kernel.promises.gate_shapes)), default=0)
+    matrices = copies.MATRICES if gate_of(kernel.compute.op) is copies.MatrixCopy else ()
+    shapes = (*(Shape(m * step["m"], n * step["n"], 1) for m, n in matrices), *kernel.promises.gate_shapes)
+    most = max((nbytes(kernel.problem, shape) for shape in shapes), default=0)
     return PROCESS[0] + most, PROCESS[1] + DRAWN * most
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from gemmrepro.core.dtypes import bits
 from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Guarded, Judged, Verdict
-from gemmrepro.gpu import device
+from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
@@ -80,9 +80,7 @@ def judge(x: np.ndarray, got: np.ndarray) -> Verdict:
 class Gelu(Gate):
     """GELU: lengths around its vectors and blocks, one that fills the GPU, three distributions."""
 
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         for seed in seeds:
             for n in LENGTHS:
                 for distribution in DISTRIBUTIONS:
@@ -93,7 +91,7 @@ class Gelu(Gate):
         return judge(operands.inputs[0].get(), operands.output.get())
 
 
-def _run(session: device.Session, kernel: Kernel, launch: Launcher, x: np.ndarray) -> Verdict:
+def _run(session: Session, kernel: Kernel, launch: Launcher, x: np.ndarray) -> Verdict:
     """Launch REPEATS times on `x`, into poisoned memory between guard bands, and judge."""
     arrays = Guarded(x, SOURCE_GUARD_BITS)
     out = Guarded(np.full(x.size, POISON_BITS[4], np.uint32).view(np.float32))

@@ -44,7 +44,7 @@ from gemmrepro.gates.gate import (
 )
 from gemmrepro.gates.gemm import inexact, product, refusal_cases
 from gemmrepro.gates.gemm_cases import gemm_shapes
-from gemmrepro.gpu import device
+from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import REFERENCE_ROWS, SCALED_BLOCK, Problem, Shape, counts
 from gemmrepro.registry import Kernel
@@ -166,16 +166,12 @@ def cases_of(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
 class ScaledGemm(Gate):
     """C = (A times its scales) (B times its scales), within the bound of this module."""
 
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         for case in cases_of(kernel, seeds):
             yield run_case(session, launch, case, kernel.problem)
         yield from refusal_cases(kernel)
 
-    def large_cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def large_cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         large = gemm_shapes(kernel)[2]
         for case in cases_of(kernel, seeds):
             if case.shape == large:
@@ -205,7 +201,7 @@ class ScaledGemm(Gate):
         )
 
 
-def run_case(session: device.Session, launch: Launcher, case: Case, problem: Problem) -> Judged:
+def run_case(session: Session, launch: Launcher, case: Case, problem: Problem) -> Judged:
     """Launch REPEATS times into poisoned memory between guard bands, and judge."""
     drawn = draw(problem, case)
     poison = narrow(np.zeros(counts(problem, case.shape)[1], np.float32), problem.dtype_out)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from gemmrepro import registry
 from gemmrepro.build.record import Build, MachineCode
 from gemmrepro.build.sass import allocated_registers
 from gemmrepro.core.architectures import KNOWN, is_among, number, shared_limit
-from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import usual_shapes
 
 REGISTERS_PER_SM = 65536
@@ -33,28 +31,16 @@ class Check:
     found: str
     passed: bool
 
-    def to_json(self) -> dict[str, Any]:
-        """The check as in the gate's file."""
-        return asdict(self)
-
 
 def _at_most(arch: str, check: str, why: str, limit: int, found: int) -> Check:
     return Check(arch, check, why, f"at most {limit}", str(found), found <= limit)
 
 
-def _none(arch: str, check: str, why: str, found: int) -> Check:
-    return Check(arch, check, why, "0", str(found), found == 0)
-
-
 def static_checks(kernel: registry.Kernel, arch: str, built: MachineCode, toolkit: str = "") -> list[Check]:
-    """Check one architecture's entry of a build record against the registry.
-
-    Args:
-        arch: "sm_90".
-        built: the machine code of this entry point.
-        toolkit: whose compiler made it, for what only one of them spills.
-    """
-    launches = [kernel.launch(shape) for shape in _shapes(kernel)]
+    """Check the machine code of one entry point for `arch`, such as "sm_90", by `toolkit`, against the registry."""
+    # Among these shapes a launch has its largest block and its most shared memory.
+    large = [registry.LARGE_SHAPE] if kernel.takes(registry.LARGE_SHAPE) else []
+    launches = [kernel.launch(shape) for shape in (*usual_shapes(kernel), *large)]
     # If the compiler chose the block size, the build record states it.
     threads = built.threads or max(math.prod(launch.block) for launch in launches)
     dynamic_shared = max(launch.shared_bytes for launch in launches)
@@ -70,7 +56,6 @@ def _spill_checks(kernel: registry.Kernel, arch: str, built: MachineCode, toolki
     """Checks that nothing spills, except for constants tuned on another target."""
     target = arch.removeprefix("sm_")
     spilled = built.spill_bytes
-    stack = built.stack_bytes
     local = _count(r"(LDL|STL)(\..*)?", built.instructions)
     of_toolkit = {name.removeprefix(f"{toolkit}:") for name in kernel.promises.spills}
     if is_among(target, of_toolkit):
@@ -78,12 +63,13 @@ def _spill_checks(kernel: registry.Kernel, arch: str, built: MachineCode, toolki
         return [Check(arch, "spilled bytes", why, "at least 1", str(spilled), spilled > 0)]
     if kernel.platform.chosen_for not in ("", target):
         return []
-    return [
-        _none(arch, "spilled bytes", "no register goes to memory and back", spilled),
+    none = (
+        ("spilled bytes", "no register goes to memory and back", spilled),
         # It also detects spills and indexed local arrays that the compiler's log does not report.
-        _none(arch, "stack bytes", "no array of registers fell into local memory", stack),
-        _none(arch, "local loads and stores", "the machine code agrees: it never touches local memory", local),
-    ]
+        ("stack bytes", "no array of registers fell into local memory", built.stack_bytes),
+        ("local loads and stores", "the machine code agrees: it never touches local memory", local),
+    )
+    return [Check(arch, check, why, "0", str(found), found == 0) for check, why, found in none]
 
 
 def _resource_checks(
@@ -129,13 +115,7 @@ def _opcode_checks(kernel: registry.Kernel, arch: str, instructions: Mapping[str
 
 
 def refusal_checks(kernel: registry.Kernel, refused: Mapping[str, str | None]) -> list[Check]:
-    """Check the compiler's messages for the architectures that `kernel` expects it to refuse.
-
-    Args:
-        refused: `Build.refused`: messages by architecture, None if the source compiled.
-
-    Returns: one check per architecture that was tried.
-    """
+    """One check per architecture that was tried; `refused` are messages by architecture, None if it compiled."""
     checks = []
     for arch, message in sorted(refused.items()):
         expected = kernel.promises.refuses(arch)
@@ -154,23 +134,6 @@ def refusal_checks(kernel: registry.Kernel, refused: Mapping[str, str | None]) -
     return checks
 
 
-def _shapes(kernel: registry.Kernel) -> list[Shape]:
-    """Shapes among which a launch has its largest block and its most shared memory."""
-    return [*usual_shapes(kernel), *([registry.LARGE_SHAPE] if kernel.takes(registry.LARGE_SHAPE) else [])]
-
-
-def advisory_check(advisories: Sequence[str]) -> Check:
-    """Checks that ptxas did not ignore a request, such as register reallocation, or serialize wgmma."""
-    return Check(
-        "every target",
-        "compiler advisories",
-        "what the source asks of the assembler is done",
-        "none",
-        "; ".join(advisories) or "none",
-        not advisories,
-    )
-
-
 def checks_of(kernel: registry.Kernel, build: Build) -> list[Check]:
     """Every check of a build record of `kernel`; none if the record holds no architecture.
 
@@ -184,7 +147,10 @@ def checks_of(kernel: registry.Kernel, build: Build) -> list[Check]:
             checks += [
                 replace(check, check=prefix + check.check) for check in static_checks(part, arch, built, build.toolkit)
             ]
-    return [*checks, *refusal_checks(kernel, build.refused), advisory_check(build.advisories)] if checks else []
+    # ptxas ignores no request, such as register reallocation, and does not serialize wgmma.
+    why, ignored = "what the source asks of the assembler is done", "; ".join(build.advisories) or "none"
+    advisories = Check("every target", "compiler advisories", why, "none", ignored, not build.advisories)
+    return [*checks, *refusal_checks(kernel, build.refused), advisories] if checks else []
 
 
 def _count(pattern: str, instructions: Mapping[str, int]) -> int:

@@ -21,7 +21,7 @@ from gemmrepro.core.dtypes import STORAGE, bits
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
 from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Guarded, Judged, Verdict, bit_for_bit
-from gemmrepro.gpu import device
+from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import HISTOGRAM_BINS, Problem, Shape
 from gemmrepro.registry import Kernel
@@ -102,7 +102,7 @@ def judge_sum(got: float, total: float, magnitude: float, n: int) -> Verdict:
 
 
 def _run(
-    session: device.Session, launch: Launcher, problem: Problem, shape: Shape, values: np.ndarray, size: int
+    session: Session, launch: Launcher, problem: Problem, shape: Shape, values: np.ndarray, size: int
 ) -> tuple[np.ndarray, list[str]]:
     """Launch `REPEATS` times into poisoned memory; return the first result, and problems other than its values."""
     source = Guarded(values, SOURCE_GUARD_BITS)
@@ -134,21 +134,19 @@ def _exactly(got: np.ndarray, expected: np.ndarray) -> list[str]:
 class _VectorGate(Gate):
     """Operations on a vector, each launched twice into poisoned memory between guard bands."""
 
-    def cases(
-        self, session: device.Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]
-    ) -> Iterator[Judged]:
+    def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         for seed in seeds:
             yield from self.of_seed(session, kernel, launch, seed)
 
     @abstractmethod
-    def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
+    def of_seed(self, session: Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
         """Launch and judge every case of one seed."""
 
 
 class Reduce(_VectorGate):
     """A sum, within the bound of its longest chain of additions."""
 
-    def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
+    def of_seed(self, session: Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
         for n in (*LENGTHS, *(shape.n for shape in kernel.promises.gate_shapes)):
             for kind in KINDS:
                 shape = Shape(1, n, 1)
@@ -177,7 +175,7 @@ class Reduce(_VectorGate):
 class Histogram(_VectorGate):
     """Counts of ids, those outside all bins included; exact."""
 
-    def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
+    def of_seed(self, session: Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
         usual = tuple(Shape(1, n, HISTOGRAM_BINS) for n in LENGTHS)
         for shape in (*usual, *(Shape(1, LENGTHS[-2], bins) for bins in BINS), *kernel.promises.gate_shapes):
             if not kernel.takes(shape):
@@ -203,7 +201,7 @@ class Histogram(_VectorGate):
 class VectorCopy(_VectorGate):
     """A copy, bit for bit, with every possible tail of 16-byte accesses."""
 
-    def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
+    def of_seed(self, session: Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
         for n in (*LENGTHS, *range(4096, 4096 + 16), *(shape.n for shape in kernel.promises.gate_shapes)):
             shape = Shape(1, n, 1)
             storage = np.dtype(STORAGE[kernel.compute.dtype_in])
@@ -223,7 +221,7 @@ class VectorCopy(_VectorGate):
 class WholeCopy(VectorCopy):
     """A copy of lengths that are multiples of what the kernel takes; it must refuse any other."""
 
-    def of_seed(self, session: device.Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
+    def of_seed(self, session: Session, kernel: Kernel, launch: Launcher, seed: int) -> Iterator[Judged]:
         step = kernel.accepts.multiple_of.get("n", 1)
         lengths = {-(-n // step) * step + more for n in (*LENGTHS, 4097) for more in (0, 1)}
         for shape in (*(Shape(1, n, 1) for n in sorted(lengths)), *kernel.promises.gate_shapes):

@@ -125,15 +125,6 @@ def algorithm_name(session: device.Session, name: str, problem: Problem, shape: 
     return [*own, *opened_lt(session).described(problem, shape, LT_CANDIDATES, _sums(name))][chosen]
 
 
-def _batch(session: device.Session, call: Callable[[], None], launches: int) -> Callable[[], None]:
-    """`launches` of `call` as one graph.
-
-    Launched one by one, a short GEMM takes as long as the host needs to launch it, whichever algorithm it is.
-    """
-    graph = captured(session.stream, [call] * launches)
-    return partial(graph.launch, session.stream)
-
-
 def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
     """Index of the fastest of `calls`, launched alternately so that clock drift affects all of them equally."""
     import cupy
@@ -161,7 +152,10 @@ def _try(session: device.Session, calls: list[Callable[[], None]]) -> int:
     session.sync()
     launches = max(1, round(TRIAL_SAMPLE_MS / least))
     rounds = max(TRIAL_ROUNDS[0], min(TRIAL_ROUNDS[1], round(trial_ms / (launches * least * len(calls)))))
-    batches = calls if launches == 1 else [_batch(session, call, launches) for call in calls]
+    batches = calls
+    if launches > 1:  # one by one, a short GEMM takes as long as its launch by the host, whichever algorithm it is
+        graphs = [captured(session.stream, [call] * launches) for call in calls]
+        batches = [partial(graph.launch, session.stream) for graph in graphs]
     samples = [[sample(batch) for batch in batches] for _ in range(rounds)]
     session.sync()
     columns = zip(*samples, strict=True)
@@ -233,10 +227,6 @@ def _version_in(math: str) -> Callable[[device.Session], str]:
     return partial(_cublas_version, math=math)
 
 
-def _driver(session: device.Session) -> str:
-    return f"driver {session.gpu.driver}"
-
-
 BASELINES = {
     entry.id: entry
     for entry in (
@@ -250,7 +240,7 @@ BASELINES = {
         Baseline(HALF_SUMS, "cuBLAS, fp16 sums", "gemm", partial(_gemm, name=HALF_SUMS), _cublas_version, True),
         Baseline(FUSED, "cuBLAS, fused epilogue", "gemm_epilogue", _gemm_gelu_bias, _cublas_version),
         Baseline("cublas.gemm_emulated", f"cuBLAS, {_FP64}", "gemm", _emulated, _version_in(_FP64)),
-        Baseline("cuda.memcpy", "cudaMemcpy", "ceiling_bytes", _memcpy, _driver),
+        Baseline("cuda.memcpy", "cudaMemcpy", "ceiling_bytes", _memcpy, lambda session: f"driver {session.gpu.driver}"),
         Baseline("cub.reduce", "CUB", "reduce", _cub_reduce, _cub_version),
         Baseline("cub.histogram", "CUB", "histogram", _cub_histogram, _cub_version),
     )

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,18 +99,10 @@ class Gpu:
 
     def describe(self) -> dict[str, Any]:
         """The ``gpu`` object of run.json."""
-        return {
-            "name": self.name,
-            "compute_capability": "{}.{}".format(*self.compute_capability),
-            "sm_count": self.sm_count,
-            "l2_bytes": self.l2_bytes,
-            "memory_bytes": self.memory_bytes,
-            "driver": self.driver,
-            "clock_max_mhz": self.clock_max_mhz,
-            "memory_clock_mhz": self.memory_clock_mhz,
-            "power_cap_w": self.power_cap_w,
-            "card": self.card,
-        }
+        capability = "{}.{}".format(*self.compute_capability)
+        of_card = ("sm_count", "l2_bytes", "memory_bytes", "driver", "clock_max_mhz", "memory_clock_mhz", "power_cap_w")
+        told = {name: getattr(self, name) for name in (*of_card, "card")}
+        return {"name": self.name, "compute_capability": capability, **told}
 
 
 def slug(name: str) -> str:
@@ -422,25 +415,19 @@ def describe_step(options: Namespace) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def exclusive(session: Session) -> Iterator[None]:
-    """Hold the GPU exclusively among stages of this project, since a second job would disturb timings.
-
-    It waits, with a message, while another process holds the GPU.
-    """
-    with _locked(session, fcntl.LOCK_EX):
-        yield
+def exclusive(session: Session) -> AbstractContextManager[None]:
+    """Hold the GPU exclusively among stages of this project, since a second job would disturb timings."""
+    return _locked(session, fcntl.LOCK_EX)
 
 
-@contextlib.contextmanager
-def shared(session: Session) -> Iterator[None]:
+def shared(session: Session) -> AbstractContextManager[None]:
     """Share the GPU with other stages that time nothing, and exclude those that need it exclusively."""
-    with _locked(session, fcntl.LOCK_SH):
-        yield
+    return _locked(session, fcntl.LOCK_SH)
 
 
 @contextlib.contextmanager
 def _locked(session: Session, how: int) -> Iterator[None]:
+    """The lock of the session's card; waits, with a message, while another process holds it."""
     file = files.open_shared(session.gpu.card)
     try:
         if not files.lock(file, how | fcntl.LOCK_NB):

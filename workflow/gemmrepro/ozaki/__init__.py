@@ -1,22 +1,22 @@
 """FP64 matrix products from low-precision tensor cores: the reference in NumPy.
 
 C[m,n] = A[m,k] B[k,n] in float64, computed from exact products of short integers. Nothing here needs a GPU. Functions
-take NumPy arrays and, unless documented otherwise, call only what CuPy has too; the tests run them on NumPy.
+take NumPy arrays and, unless documented otherwise, call only what CuPy has too.
 
 Where to look, in reading order:
 
 ===========  ==========================================================================================================
 accumulate   what an operand must be; NumPy or CuPy; the policy for Inf and NaN; exact inner products of digits
 exactness    fp16, bf16, e4m3, e5m2; rho; how long an inner product of digits stays exact; the article's bf16 argument
-splitting    a matrix as a sum of slices of integer digits, one scale per matrix, row or column; slices to C
+splitting    a matrix as a sum of slices of integer digits, one scale per matrix, row or column
 pairs        which pairs of slices are multiplied: all of them, or those with p + q < d (Fast Mode)
-bounds       the error of skipping pairs: guaranteed, expected; the choice of d
+bounds       the error of skipping pairs; the choice of d
 programs     the article's two programs, as parameters of the above, and the host side of the first
 moduli       pairwise coprime moduli up to 256
-residues     scheme II, forward: scaling to integers, residues, exact products modulo each modulus
-scheme2      scheme II as a product: fast, accurate and certified
-decided      the certified mode as a GPU decides it: inner exponents, moduli by need, tiles in double
-exact        the exact product, as integers or in double-double; error measures
+residues     scheme II: the radius of the moduli, exponents by an INT8 product
+scheme2      the errors of scheme II: fast, accurate and certified
+decided      what the certified mode's decision on the device rests on
+exact        products in double-double; error measures
 inputs       operands that are hard for one scheme or another
 ===========  ==========================================================================================================
 

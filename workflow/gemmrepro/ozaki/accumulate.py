@@ -60,12 +60,6 @@ def set_aside(a: Any, b: Any, nonfinite: str = "nan") -> tuple[Any, Any, Any, An
     return xp.where(rows, 0.0, a), xp.where(columns, 0.0, b), rows, columns
 
 
-def scaled_back(x: Any, exponent: Any) -> Any:
-    """x 2^exponent, Inf beyond the largest float; every zero as +0."""
-    with np.errstate(over="ignore"):
-        return namespace(x).ldexp(x, exponent) + 0.0
-
-
 def ceil_log2(x: Any) -> Any:
     """ceil(log2 x) of float64 `x` >= 0, exactly (a floating-point log2 errs next to powers of two); int32.
 
@@ -105,7 +99,7 @@ def exact(a: Any, b: Any) -> Any:
         UserError: the digits are too large for a guarantee.
     """
     if a.shape[1] * _largest(a) * _largest(b) > 1 << DOUBLE_BITS:
-        raise UserError("these digits sum beyond 2^53, where float64 rounds; split k into blocks or use exact.product.")
+        raise UserError("these digits sum beyond 2^53, where float64 rounds; split k into blocks.")
     return a @ b
 
 

@@ -1,4 +1,4 @@
-"""The error of skipping pairs of slices: rigorous, in expectation, and predicted from the parameters alone.
+"""The error of skipping pairs of slices: a rigorous bound, and the fewest pairs that keep a given one.
 
 AB = sum over kept pairs + sum over dropped pairs + R_A B + (A - R_A) R_B, R being the residuals of the splits.
 """
@@ -75,23 +75,3 @@ def smallest_d(a: Split, b: Split, abs_product: Any, law: str = "random") -> int
         if bool(((error if law == "worst" else xp.sqrt(error)) > allowed).any()):
             return d + 1
     return 1
-
-
-def predicted_fro(
-    beta: int, step: int, slices: int, d: int | None = None, peak_exponent: int = 3, rms: float = 1.0
-) -> float:
-    """Expected ||C - C*||_F / ||C*||_F of a split by fixed steps with one scale; independent elements.
-
-    The remainder after slice p is uniform within half its unit, with root mean square 2^(c - beta - p step) / sqrt(12),
-    and uncorrelated; slice p + 1 is that, rounded. Pairs add up as independent terms, ||A_p B_q||_F = ||A_p|| ||B_q|| /
-    sqrt(k), so k drops out of the ratio. Rounding in float64 (about 0.3 sqrt(k) u for a DGEMM) is not included.
-
-    Args:
-        beta, step, slices: of the split; a split that recomputes each maximum has step = beta + 1.
-        d: of Fast Mode; None keeps all pairs.
-        peak_exponent: c of the whole matrix; 3 for the maximum of 10^6 to 10^9 draws from N(0, 1) (4.9 to 6.1).
-        rms: root mean square of the elements.
-    """
-    left = [1.0] + [2.0 ** (peak_exponent - beta - p * step) / math.sqrt(12) / rms for p in range(slices)]
-    square = sum((left[p] * left[q]) ** 2 for p, q in pairs.dropped(slices, slices, d)) + 2 * left[slices] ** 2
-    return math.sqrt(square)

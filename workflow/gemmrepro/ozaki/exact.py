@@ -1,6 +1,6 @@
-"""Exact products, the reference for errors, and four measures of the error of C against C*.
+"""Products in double-double, the reference for errors, and four measures of the error of C against C*.
 
-Small sizes are multiplied as Python integers, larger ones in double-double: unevaluated sums hi + lo of two float64,
+Double-double is unevaluated sums hi + lo of two float64,
 |lo| <= ulp(hi) / 2, about 106 bits, by the error-free sum and product of Knuth and Dekker (T. J. Dekker, "A
 floating-point technique for extending the available precision", Numer. Math. 18, 1971). Splitting overflows above
 2^996, and products below 2^-969 lose their low part.
@@ -11,11 +11,7 @@ Of the measures, `difference` is |C - C*| [m,n]. A NaN or Inf in C counts as an 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
-
-import numpy as np
 
 from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
@@ -55,72 +51,6 @@ def times(hi: Any, lo: Any, factor: Any) -> tuple[Any, Any]:
     """The product with a float64 factor, to a relative 2^-104."""
     p, e = two_product(hi, factor)
     return two_sum(p, e + lo * factor)
-
-
-def as_integers(x: np.ndarray) -> tuple[np.ndarray, int]:
-    """(n, e) with x = n 2^e exactly, n Python integers in an object array and e common to all; finite float64.
-
-    Raises UserError for Inf or NaN.
-    """
-    if not np.isfinite(x).all():
-        raise UserError("an exact product of Inf or NaN does not exist; set those rows aside first (arrays.set_aside).")
-    fraction, exponent = np.frexp(x)
-    least = int(exponent[x != 0].min()) - 53 if (x != 0).any() else 0
-    mantissa = np.ldexp(fraction, 53).astype(np.int64).astype(object)
-    shift = np.where(x != 0, exponent - 53 - least, 0).astype(object)
-    return mantissa << shift if x.size else mantissa, least
-
-
-@dataclass(frozen=True)
-class Exact:
-    """A matrix of numbers n 2^exponent, exactly.
-
-    Attributes:
-        numerators: [m,n] Python integers.
-    """
-
-    numerators: np.ndarray
-    exponent: int
-
-    def fraction(self, row: int, column: int) -> Fraction:
-        """One element."""
-        return Fraction(int(self.numerators[row, column])) * Fraction(2) ** self.exponent
-
-    def nearest(self) -> np.ndarray:
-        """float64 [m,n], each element rounded once, to nearest; Inf beyond the largest float."""
-        return self._rounded(self.numerators, self.exponent)
-
-    def minus(self, c: np.ndarray) -> np.ndarray:
-        """|exact - c| [m,n], each rounded once; Inf where `c` is not finite."""
-        finite = np.isfinite(c)
-        subtrahend, exponent = as_integers(np.where(finite, c, 0.0))
-        least = min(exponent, self.exponent)
-        difference = (self.numerators << (self.exponent - least)) - (subtrahend << (exponent - least))
-        return np.where(finite, np.abs(self._rounded(difference, least)), np.inf)
-
-    @staticmethod
-    def _rounded(numerators: np.ndarray, exponent: int) -> np.ndarray:
-        def rounded(n: int) -> float:
-            # The quotient of two integers is correctly rounded, subnormal results included.
-            try:
-                return (n << exponent) / 1 if exponent >= 0 else n / (1 << -exponent)
-            except OverflowError:
-                return np.inf if n > 0 else -np.inf
-
-        return np.array([rounded(int(n)) for n in numerators.flat], dtype=np.float64).reshape(numerators.shape)
-
-
-def product(a: np.ndarray, b: np.ndarray) -> Exact:
-    """A[m,k] B[k,n] exactly. NumPy only; for tests (64^3 takes about 0.1 s while exponents span few hundred bits).
-
-    Raises:
-        UserError: bad operands, Inf or NaN.
-    """
-    check_operands(a, b)
-    (n, e), (o, f) = as_integers(a), as_integers(b)
-    if a.shape[1] == 0:
-        return Exact(np.zeros((a.shape[0], b.shape[1]), dtype=object), 0)
-    return Exact(n @ o, e + f)
 
 
 BLOCK_BYTES = 1 << 28

@@ -21,9 +21,7 @@ seven times the pairs.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
 
 MANTISSA = 53
@@ -68,16 +66,6 @@ def named(name: str) -> Format:
     if name not in FORMATS:
         raise UserError(f"there is no slice format {name!r}; choose one of {', '.join(FORMATS)}.")
     return FORMATS[name]
-
-
-def convert(x: Any, fmt: Format) -> Any:
-    """float64 `x` rounded to nearest, ties to even, to `fmt`, subnormals kept; returned as float64."""
-    xp = namespace(x)
-    _, exponent = xp.frexp(x)
-    unit = xp.maximum(exponent - fmt.significant, fmt.least_exponent).astype(xp.int32)
-    rounded = xp.ldexp(xp.rint(xp.ldexp(x, -unit)), unit)
-    beyond = xp.copysign(xp.inf, x) if fmt.infinite else xp.full_like(x, xp.nan)
-    return xp.where(xp.abs(rounded) > fmt.largest, beyond, rounded)
 
 
 def exact_bits(k: int, accumulator: int = FP32_BITS) -> int:

@@ -6,7 +6,7 @@ until the remainder is zero; all pairs.
 *Fast Mode with fused split*: the first maximum only, all sigma up front, a fixed number of slices. The article does not
 print its steps; they follow from its slice counts and errors. ceil(53 / m2) slices (bf16 7, e4m3 14), m2 - 1 bits
 from one to the next, with rho for the whole inner dimension predict every one of the 13 errors it prints for these
-programs to within 12 %: `bounds.predicted_fro` against its `numbers.csv` is a test. So the steps are inferred, and the
+programs to within 12 %: a test predicts them. So the steps are inferred, and the
 inference is checked. Its d is not explained: bf16 9 and e4m3 16 are both two more than the slices, while
 2 sqrt(k) u |A||B| on normal operands with k = 1024 to 16384 asks for 8 and 17 to 18 if dropped pairs add up in the
 worst case, and for 7 and 14 to 16 if at random (`bounds.smallest_d`).

@@ -8,7 +8,7 @@ rounding of C. With Â = 2^-s A' and B̂ = B' 2^-t,
 and with truncation every element of |A - Â| is below 2^-s_i and |Â| <= |A| (with rounding to nearest: half that, and
 |Â| up to |A| + 2^(-s_i - 1)). Underflow of C adds at most 2^-1074.
 
-**Fast** (`residues.exponents_by_norms`, N fixed). As 2^-s_i < 2 ||a_i|| (1 + eps) / R, R^2 = (M - 1) / 2, for *any*
+**Fast** (N fixed). As 2^-s_i < 2 ||a_i|| (1 + eps) / R, R^2 = (M - 1) / 2, for *any*
 finite input
 
     |C - AB|_ij <= 4 sqrt(k) (1 + 2^-40) ||a_i|| ||b_j|| / R + u' |C_ij|,
@@ -24,8 +24,8 @@ L <= |A||B|; integers of 7 bits would see nothing below 1/124 of a maximum. Wher
 
     2^-s_i sum_h |b_hj| + 2^-t_j sum_h |a_ih|  <=  gamma L_ij
 
-the element is within gamma |A||B| + u' |C|, componentwise; what fails is computed in float64. `decided` is that mode as
-a GPU decides it.
+the element is within gamma |A||B| + u' |C|, componentwise; what fails is computed in float64. `decided` has its
+constants.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A matrix as a sum of slices, and the product from the slices of two.
+"""A matrix as a sum of slices.
 
 x = v_0 + v_1 + ... , v_p = D_p 2^e_p with integer digits |D_p| <= 2^beta.
 
@@ -21,9 +21,8 @@ from typing import Any
 
 from gemmrepro.core.dtypes import namespace
 from gemmrepro.errors import UserError
-from gemmrepro.ozaki import accumulate, pairs
-from gemmrepro.ozaki.accumulate import ceil_log2, check_matrix, peak, scaled_back
-from gemmrepro.ozaki.exactness import MANTISSA, Format, convert
+from gemmrepro.ozaki.accumulate import ceil_log2, check_matrix, peak
+from gemmrepro.ozaki.exactness import MANTISSA
 
 
 @dataclass(frozen=True)
@@ -41,10 +40,6 @@ class Slice:
     def value(self) -> Any:
         """The slice as float64 [rows, columns]."""
         return namespace(self.digits).ldexp(self.digits, self.exponent)
-
-    def stored(self, fmt: Format, beta: int) -> Any:
-        """The slice as the tensor core reads it, D 2^-beta rounded to `fmt`; as float64."""
-        return convert(namespace(self.digits).ldexp(self.digits, -beta), fmt)
 
 
 @dataclass(frozen=True)
@@ -124,30 +119,3 @@ def split(x: Any, rho: int, scale: str = "matrix", count: int | None = None, ste
         slices.append(part)
         residual = remainder(residual, part)
     return Split(tuple(slices), residual, beta)
-
-
-def multiply(a: Split, b: Split, d: int | None = None) -> Any:
-    """C[m,n] in float64 from the slices of A[m,k] and B[k,n]: 2^(e_p + f_q) (D_p E_q), summed pair by pair.
-
-    Args:
-        d: keep pairs with p + q < d (Fast Mode); None keeps all.
-
-    The exponents of the first slices are factored out and applied to the sum, so that no pair overflows or underflows
-    if C does not; otherwise this changes no bit.
-
-    Raises:
-        UserError: shapes that do not match, or d below 1.
-    """
-    if a.residual.shape[1] != b.residual.shape[0]:
-        raise UserError(f"A has {a.residual.shape[1]} columns and B has {b.residual.shape[0]} rows; they must agree.")
-    xp = namespace(a.residual)
-    total = xp.zeros((a.residual.shape[0], b.residual.shape[1]))
-    kept = pairs.select(len(a), len(b), d)
-    if not kept:
-        return total
-    top_a, top_b = a.slices[0].exponent, b.slices[0].exponent
-    for p, q in kept:
-        slice_a, slice_b = a.slices[p], b.slices[q]
-        exponent = (slice_a.exponent - top_a) + (slice_b.exponent - top_b)
-        total += xp.ldexp(accumulate.exact(slice_a.digits, slice_b.digits), exponent)
-    return scaled_back(total, top_a + top_b)

@@ -14,9 +14,6 @@ from itertools import takewhile
 from gemmrepro.registry import families
 from gemmrepro.registry.records import Kernel
 
-LABEL = 28
-"""Longest label, in characters, that fits next to a figure's axis."""
-
 
 def compared(family: str) -> list[Kernel]:
     """The GEMM kernels of a family that have a baseline, in the order of KERNELS."""
@@ -125,20 +122,15 @@ def _named(kernel: Kernel) -> str:
     return kernel.story.published_system or (f"{kernel.rung} {kernel.name}" if _on_a_ladder(kernel) else kernel.title)
 
 
-def label(kernel: Kernel) -> str:
-    """`level_name` if it fits a figure, else the rung and the kernel's own name."""
-    name = level_name(kernel)
-    return name if len(name) <= LABEL or original(kernel) is not None else f"{kernel.rung} {kernel.name}"
-
-
 def heading(kernel: Kernel) -> str:
     """The heading of its section; kernels with the same title add their names."""
-    name = _titled(kernel)
-    namesakes = [sibling for sibling in families.kernels(kernel.family) if _titled(sibling) == name]
+    name = label(kernel)
+    namesakes = [sibling for sibling in families.kernels(kernel.family) if label(sibling) == name]
     return name if len(namesakes) == 1 else f"{name} ({kernel.name})"
 
 
-def _titled(kernel: Kernel) -> str:
+def label(kernel: Kernel) -> str:
+    """Its name in figures, unique among rungs: its rung and its title."""
     if not _on_a_ladder(kernel):
         return kernel.title
     # The rung may end with the first word of the title: "C1 half" and "half, ...".
