@@ -91,17 +91,12 @@ def test_views_and_scalars(kernel: registry.Kernel) -> None:
 
 
 # What a plant breaks: (kernel, what, pattern, replacement).
-TURN = r"barrier_arrive\(&shared\.turn\[warpgroup \^ 1\]\);"
-ROUND = r"(slot \+= SLICES;\s+if \(slot == SLOTS\) \{\s+slot = 0), parity \^= 1;"
 FREED = r"wgmma_wait<1>\(\);\s+release\(slot \+ SLICES - 2\)"
 SUM = r"Word t = __dp4a\(static_cast<Word>\(sum\)"
 SHORT_SUM = "Word t = __dp4a(static_cast<Word>(sum & 0xFFFF)"
 PLANTS = [
     ("tf32_x3", "small slices freed while they are multiplied", FREED, "release(slot)"),
-    ("tf32_x3", "turn not handed over", TURN, ";"),
     ("tf32_x3", "a step's sum goes on", r"i < SLICES - 1 \|\| j < min\(i, CUT - i\)", "true"),
-    ("tf32_x3", "the small slice of B left out", r"if \(j < i\) \{", "if (false) {"),
-    ("bf16_x6", "middle slices freed too early", r"wgmma_wait<2>\(\);", ""),
     ("bf16_x6", "the next slice of A begins too early", r"slice \* m \+", "slice * (m - 1) +"),
     ("tf32", "no wait for an empty slot", r"barrier_wait\(&shared\.empty\[slot\], parity \^ 1\);", ""),
     ("remainders_7", "the upper half of a sum lost", SUM, SHORT_SUM),
