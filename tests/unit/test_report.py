@@ -58,12 +58,6 @@ def make(world: World, drawn: bool = True, other: World | None = None) -> Path:
     return root / "report" / "index.html"
 
 
-def texts(folder: Path) -> dict[str, str]:
-    """The pages of a report, by their place in its folder; the paper comes first."""
-    pages = sorted(folder.rglob("*.html"), key=lambda path: (path.name != "index.html", path))
-    return {path.relative_to(folder).as_posix(): path.read_text() for path in pages}
-
-
 class Page(HTMLParser):
     """Collects what the tests ask about, and refuses tags that do not nest."""
 
@@ -117,7 +111,7 @@ class Made:
 
     @classmethod
     def of(cls, paper: Path) -> Made:
-        text = texts(paper.parent)
+        text = {path.relative_to(paper.parent).as_posix(): path.read_text() for path in paper.parent.rglob("*.html")}
         return cls(paper.parent, text, {place: Page(markup) for place, markup in text.items()})
 
     @property
@@ -372,6 +366,12 @@ def test_an_odd_run_is_told_as_it_is(odd):
 def test_what_is_missing_is_said(report, sentences, request):
     words = request.getfixturevalue(report).words
     assert [sentence for sentence in sentences if sentence not in words] == []
+
+
+def test_a_limit_is_printed_where_it_holds(full, odd):
+    usual = {"kernels of our own", "one model of GPU"}
+    for made, own in ((full, {"recorded earlier"}), (odd, {"no containers", "no counters", "stale rows"})):
+        assert set(re.findall(r'<li data-limit="(.*?)">', made.paper)) == usual | own
 
 
 def test_data_for_programs(odd):
