@@ -86,9 +86,7 @@ class Plan:
 @dataclass
 class Burst:
     """One round of one point. Times in µs; the i-th entries of both lists are adjacent samples.
-
-    `baseline` is empty if there is none; `sensors` are readings of `Session.sensors`; `mode` describes the samples.
-    """
+    `baseline` is empty if there is none; `sensors` are readings of `Session.sensors`; `mode` describes the samples."""
 
     times: list[float] = field(default_factory=list)
     baseline: list[float] = field(default_factory=list)
@@ -152,9 +150,7 @@ def graph_launches(launch_us: float, copies: int = 1) -> int:
 @dataclass(frozen=True)
 class _Samples:
     """The way to take samples: per side, the call that makes one and its launches.
-
-    `before` is called before each sample, outside the timed region; `overhead` is in seconds a sample.
-    """
+    `before` is called before each sample, outside the timed region; `overhead` is in seconds a sample."""
 
     calls: Sequence[Callable[[], None]]
     launches: Sequence[int]
@@ -313,8 +309,7 @@ def wants_graphs(kernel_us: float, baseline_us: float | None) -> bool:
 
 def summarize_sensors(readings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Summarize `Session.sensors` readings: median clock (MHz) and power (W), highest temperature (°C), and every
-    throttle reason; None where no reading has the value.
-    """
+    throttle reason; None where no reading has the value."""
 
     def known(key: str) -> list[float]:
         return [reading[key] for reading in readings if reading.get(key) is not None]

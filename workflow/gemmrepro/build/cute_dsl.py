@@ -99,9 +99,7 @@ def block(kernel: Kernel) -> tuple[int, int, int]:
 
 def parameter_types(kernel: Kernel) -> list[tuple[str, str]]:
     """Name and type of each parameter: ``BFloat16*``, or with the box of a tensor map ``BFloat16[128x64]``.
-
-    Raises UserError if an argument has no counterpart in the DSL.
-    """
+    Raises UserError if an argument has no counterpart in the DSL."""
     types = []
     for name in map(str, kernel.call.arguments):
         operand = name.removeprefix(MAP)

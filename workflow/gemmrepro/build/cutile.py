@@ -143,10 +143,8 @@ def hints(kernel: Kernel) -> dict[str, int]:
 
 def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Function]) -> dict[str, Usage]:
     """Resources of `entry` by architecture, from listings of its binary, since this compiler reports none.
-
     Spills are the stores to and loads from local memory. From sm_90 on, shared memory includes the 1024 bytes that the
-    system reserves.
-    """
+    system reserves."""
     blocks = sass.parse_blocks(elf, entry)
 
     def spills(arch: str, unit: str) -> int:
@@ -197,9 +195,7 @@ def attempts(
     kernel: Kernel, archs: Sequence[str], threads: int, folder: Path, python: str = sys.executable
 ) -> dict[str, tuple[Path | None, str]]:
     """By architecture, a cubin in `folder`, or None and the message of the compiler, which `python` has as a package.
-
-    Raises UserError if the source is missing, or does not define what the record says.
-    """
+    Raises UserError if the source is missing, or does not define what the record says."""
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
     spec, source = json.dumps(specification(kernel)), kernel.source_path.read_bytes()

@@ -18,10 +18,8 @@ FATBIN, SASS, RECORD = ".fatbin", ".sass", ".json"
 @dataclass(frozen=True, kw_only=True)
 class Usage:
     """Resources of one entry point on one architecture.
-
     Registers, stack and spills are per thread, `shared_bytes` (static) is per block. `threads` per block is None unless
-    the compiler chooses the block size.
-    """
+    the compiler chooses the block size."""
 
     registers: int
     stack_bytes: int

@@ -72,9 +72,7 @@ def closure(
     *start: str, without: frozenset[str] = frozenset(), within: frozenset[str] = frozenset()
 ) -> set[Definition]:
     """Every definition that `start` (modules, or ``module:name``) reaches. Raises ValueError if a module is none.
-
-    Code of the packages and modules in `without` does not count; nor, if there are any `within`, that of all others.
-    """
+    Code of the packages and modules in `without` does not count; nor, if there are any `within`, that of all others."""
     reached: set[Definition] = set()
     waiting = [_resolved(*place.partition(":")[::2]) for place in start]
     while waiting:
@@ -136,10 +134,8 @@ def _module(path: Path) -> tuple[str, frozenset[str]]:
 
 class Memo:
     """Texts that follow from the sources alone, kept in a file as long as no source changes.
-
     So a start with nothing to do parses none of the library's, families' and articles' files. `told` is what else
-    decides, such as a variable of the environment.
-    """
+    decides, such as a variable of the environment."""
 
     def __init__(self, path: Path, *told: str) -> None:
         roots = PACKAGE, KERNELS_DIR, ROOT / "articles"

@@ -40,9 +40,8 @@ def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 def git_commit() -> str | None:
     """The commit of the working tree, followed by "+changes" if tracked files differ from it.
-
-    Where the checkout is no repository of its own: the environment variable GEMMREPRO_COMMIT, or None if it is unset.
-    """
+    Where the checkout is no repository of its own: the environment variable GEMMREPRO_COMMIT, or None if it is
+    unset."""
     unknown = os.environ.get("GEMMREPRO_COMMIT") or None
     try:
         head = git("rev-parse", "--show-prefix", "HEAD")

@@ -215,10 +215,7 @@ _MOST = 1_000_000
 
 def with_settings(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """`experiment` with some of its settings replaced.
-
-    Raises:
-        UserError: it has no such setting, or the value is none that `_of_its_type` allows.
-    """
+    Raises UserError if it has no such setting, or the value is none that `_of_its_type` allows."""
     if unknown := sorted(set(changes) - set(experiment.settings)):
         known = ", ".join(experiment.settings) or "none"
         raise UserError(f"the experiment {experiment.name} has no setting '{unknown[0]}'; its settings: {known}.")
@@ -245,10 +242,7 @@ def _of_its_type(value: Any, default: Any) -> bool:
 
 def declared(family: str) -> tuple[Experiment, ...]:
     """The experiments of a family, in the order of its file; none where it has no such file.
-
-    Raises:
-        UserError: a name occurs twice, or a figure names a column that is not there.
-    """
+    Raises UserError if a name occurs twice, or a figure names a column that is not there."""
     path = path_of(family)
     return _declared(path) if path.is_file() else ()
 

@@ -437,9 +437,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 def heat(cells: pd.DataFrame, page: Page, fair: tuple[float, float], label: str = "") -> Figure:
     """A table of values by name and law, red and bold outside of `fair`.
-
-    The narrow figure has a letter for each law, explained below, unless laws are as short, and few digits.
-    """
+    The narrow figure has a letter for each law, explained below, unless laws are as short, and few digits."""
     laws = [str(law) for law in cells]
     is_short = all(len(law) <= 5 for law in laws)
     heads = laws if is_short or not page.narrow else list("abcdefghijkl"[: len(laws)])

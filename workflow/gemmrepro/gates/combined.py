@@ -29,10 +29,8 @@ Source = tuple[Mapping[str, Any] | None, str, str]
 
 def numeric_verdict(kernel: registry.Kernel, toolkit: str, build_key: str, source: Source) -> dict[str, Any]:
     """The numerical gate's verdict on one toolkit's binary, as in the gate's file.
-
     Its status is "passed", "failed", "stale" (of another run or another version of the gate), "not run", or "not
-    measured", of a binary that was not judged since the run measures nothing with it.
-    """
+    measured", of a binary that was not judged since the run measures nothing with it."""
     verdict, name, missing = source
     judged = None if verdict is None else verdict.get("toolkits", {}).get(toolkit)
     gpu, build, gate, cases = None, None, None, []
@@ -62,14 +60,13 @@ def gate(
 ) -> dict[str, Any]:
     """Both gates of `kernel`, for each of `toolkits` that builds it.
 
+    Raises UserError for an unknown toolkit, or a file that is missing or corrupt.
+
     Args:
         builds: folder with ``<toolkit>/<kernel id>.json``.
         numeric: a live numerical gate, or None.
         recorded: folder of a GPU's recordings, which contains ``<family>/gates.json``, or None.
         unjudged: why the GPU that measures does not judge the kernel's numbers, if it does not.
-
-    Raises:
-        UserError: an unknown toolkit, or a file that is missing or corrupt.
     """
     for toolkit in toolkits:
         if toolkit not in names.TOOLKITS:

@@ -36,10 +36,7 @@ def run_exact(
     before: np.ndarray | None = None,
 ) -> Verdict:
     """Launch an operation with an exact result once, and compare output and guard elements bit for bit.
-
-    Args:
-        before: the output before the launch, for an operation that reads it; by default poison.
-    """
+    `before`: the output before the launch, for an operation that reads it; by default poison."""
     arrays = [Guarded(values, SOURCE_GUARD_BITS) for values in inputs]
     poison = np.full(expected.shape, POISON_BITS[expected.itemsize], bits(expected).dtype).view(expected.dtype)
     out = Guarded(poison if before is None else before)

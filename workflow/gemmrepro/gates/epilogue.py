@@ -88,12 +88,8 @@ def judge_numbers(
     got: np.ndarray, right: Reference, gamma: float, dtype: str, *, rounded: bool = False, library: bool = False
 ) -> Verdict:
     """Whether `got`, stored elements [m, n] of `dtype`, is D within the bound.
-
-    Args:
-        gamma: of the product's sum.
-        rounded: whether y is rounded to `dtype` on the way.
-        library: whether GELU may have its tanh form.
-    """
+    `gamma`: of the product's sum; `rounded`: whether y is rounded to `dtype` on the way; `library`: whether GELU may
+    have its tanh form."""
     found, z, unit = widen(got, dtype), right.z, UNIT_ROUNDOFF[dtype]
     wanted = gelu(z)
     finite = np.isfinite(wanted)

@@ -37,10 +37,8 @@ POISON_BITS = {8: 0x7FFC0DEADC0DEAD0, 4: 0x7FC0DEAD, 2: 0x7FCD, 1: 0x7F}
 
 class Guarded:
     """An array of stored elements on the GPU between two guard bands.
-
     The bands are written in one copy and checked on the host, so that CuPy compiles no kernel for it. `guards` are the
-    bits of a guard element by element size.
-    """
+    bits of a guard element by element size."""
 
     def __init__(self, values: np.ndarray, guards: Mapping[int, int] = GUARD_BITS) -> None:
         import cupy
@@ -88,7 +86,7 @@ def compare(
     reach: Any = None,
     rows: int = 2048,
 ) -> Verdict:
-    """Judge `result` element by element.
+    """Judge `result` element by element. Raises ValueError if shapes differ.
 
     Args:
         result: [m, n] stored elements of `dtype`; NumPy or CuPy.
@@ -101,9 +99,6 @@ def compare(
         reach: [m, n] float64, the largest sum along the way if sums are kept in fp16, where it may overflow; None if
             only the result can.
         rows: number of rows that are judged at a time, which limits the memory in use.
-
-    Raises:
-        ValueError: shapes differ.
     """
     xp = namespace(result)
     if result.shape != reference.shape or result.shape != scale.shape:
@@ -136,13 +131,8 @@ def compare(
 
 @dataclass(frozen=True)
 class _Errors:
-    """Errors accumulated over blocks of rows.
-
-    Attributes:
-        bad: elements that are wrong.
-        worst: as `Verdict.err_scaled_max`.
-        square_error, square_reference: squared Frobenius norms over the finite elements.
-    """
+    """Errors accumulated over blocks of rows. `bad`: elements that are wrong; `worst`: as `Verdict.err_scaled_max`;
+    `square_error`, `square_reference`: squared Frobenius norms over the finite elements."""
 
     bad: int = 0
     worst: float | None = None
@@ -223,12 +213,8 @@ def reference_gemm(
     multiply: Callable[[Any, Any], Any] = operator.matmul,
 ) -> tuple[Any, Any]:
     """C* and the scale |alpha||A||B| + |beta||C0|, both [m,n] float64.
-
-    As in BLAS, C0 is not read if beta is 0, and A and B are not read if alpha is 0.
-
-    Args:
-        multiply: the float64 product; by default the arrays' own.
-    """
+    As in BLAS, C0 is not read if beta is 0, and A and B are not read if alpha is 0. `multiply`: the float64 product; by
+    default the arrays' own."""
     with np.errstate(invalid="ignore", over="ignore"):
         wide_a, wide_b = a.astype(xp.float64), b.astype(xp.float64)
         alpha, beta = float(np.float32(alpha)), float(np.float32(beta))
@@ -280,17 +266,12 @@ class Judged:
 
 class Gate(ABC):
     """How results of one operation are judged. An instance may cache what the kernels it judges share.
-
-    The code that a subclass reaches is part of the gate key (`operations.protocol`).
-    """
+    The code that a subclass reaches is part of the gate key (`operations.protocol`)."""
 
     @abstractmethod
     def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         """Launch every case of `kernel` for each of `seeds`, and judge it.
-
-        Raises:
-            UserError: a launch corrupted the GPU's context.
-        """
+        Raises UserError if a launch corrupted the GPU's context."""
 
     def large_cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         """The cases that fill the GPU, where a race shows; all cases unless the gate knows better."""
@@ -303,8 +284,5 @@ class Gate(ABC):
     @abstractmethod
     def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
         """Judge the output of one launch on `operands`, on the GPU.
-
-        Args:
-            reference: the result of `reference` for these operands.
-            kernel: the kernel that was launched; None for a library.
-        """
+        `reference`: the result of `reference` for these operands. `kernel`: the kernel that was launched; None for a
+        library."""

@@ -64,10 +64,7 @@ class Wanted:
     @classmethod
     def parse(cls, text: str) -> Wanted:
         """From ``kernel``, all that it is built by, ``kernel=toolkit,toolkit`` or ``kernel=toolkit=entry``.
-
-        Raises:
-            UserError: no such kernel or toolkit.
-        """
+        Raises UserError for an unknown kernel or toolkit."""
         name, chosen, rest = text.partition("=")
         listed, _, entry = rest.partition("=")
         kernel = registry.kernel(name)
@@ -141,10 +138,8 @@ def judge_side_by_side(
     wanted: Sequence[Wanted], build: Path, seeds: Sequence[int], out: Path, patience: float, processes: int
 ) -> None:
     """Judge kernels in several processes at once, and write one verdict per kernel to `out` when it is complete.
-
     A process takes the next entry point when it has judged one. It keeps the references of recent cases, which
-    neighbours share. Kernels with most entry points come first: each of them takes long cases.
-    """
+    neighbours share. Kernels with most entry points come first: each of them takes long cases."""
     for each in wanted:
         (out / f"{each.id}.json").unlink(missing_ok=True)
     units_of = {each.id: each.by_entry(build) for each in wanted}
@@ -198,9 +193,7 @@ def merged(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 class Worker:
     """A process that judges one entry point after another; a new one where a kernel ended it.
-
-    A kernel that corrupts the GPU's context or exceeds `patience` seconds ends the process. It has failed.
-    """
+    A kernel that corrupts the GPU's context or exceeds `patience` seconds ends the process. It has failed."""
 
     def __init__(self, build: Path, seeds: Sequence[int], out: Path, patience: float) -> None:
         self._build, self._out, self._patience = build, out, patience
@@ -217,10 +210,7 @@ class Worker:
 
     def judge(self, unit: Wanted) -> None:
         """Judge one entry point; its verdict is in a file of its name then.
-
-        Raises:
-            UserError: the process ended otherwise than by the kernel.
-        """
+        Raises UserError if the process ended otherwise than by the kernel."""
         if self._process is None:
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True, bufsize=1)

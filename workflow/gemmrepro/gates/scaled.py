@@ -106,11 +106,7 @@ def _values(rng: np.random.Generator, law: str, size: tuple[int, int]) -> np.nda
 
 def scaled_operands(arrays: Sequence[Any], shape: Shape, dtype: str, xp: Any = np) -> tuple[Any, Any]:
     """A [m, k] and B [k, n] times their scales, exactly, in float64.
-
-    Args:
-        arrays: A, B and both scales as stored, of any shape.
-        xp: their module, NumPy or CuPy.
-    """
+    `arrays`: A, B and both scales as stored, of any shape; `xp`: their module, NumPy or CuPy."""
     depth = -(-shape.k // SCALED_BLOCK)
     a, b = arrays[0].reshape(shape.m, shape.k), arrays[1].reshape(shape.n, shape.k)
     rows = arrays[2].reshape(depth, shape.m).T
@@ -132,10 +128,7 @@ def judge_numbers(
     multiply: Callable[[np.ndarray, np.ndarray], np.ndarray] = np.matmul,
 ) -> tuple[Verdict, np.ndarray]:
     """Whether `got` [m, n] lies within the bound, and the reference that it was compared with.
-
-    Args:
-        multiply: the float64 product.
-    """
+    `multiply`: the float64 product."""
     a, b = scaled_operands(drawn.arrays, case.shape, problem.dtype_in)
     reference, scale = reference_gemm(a, b, 1.0, 0.0, None, multiply=multiply)
     verdict = compare(

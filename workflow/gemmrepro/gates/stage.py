@@ -28,10 +28,7 @@ from gemmrepro.registry.requirements import requirement
 
 def check(paths: list[Path]) -> int:
     """Print one line per gate, in order; return 1 if any failed, else 0.
-
-    Raises:
-        UserError: a file is missing, corrupt or no gate.
-    """
+    Raises UserError if a file is missing, corrupt or no gate."""
     failed = 0
     for path in paths:
         result = read_json(path, "the gate", "run the target 'gates' again")

@@ -77,10 +77,8 @@ def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm"
     """The fastest of cublasGemmEx and cublasLt's candidates, by a trial on the operands.
 
     A kernel must be compared with the library's best, and cublasGemmEx may choose a slower kernel than cublasLt has.
-    The candidate with the lowest median time wins.
-
-    Raises:
-        UserError: the library does not support these types or this layout.
+    The candidate with the lowest median time wins. Raises UserError if the library does not support these types or this
+    layout.
     """
     sums = _sums(name)
     calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, sums))
@@ -118,9 +116,7 @@ def _sums(name: str) -> Sums:
 
 def algorithm_name(session: device.Session, name: str, problem: Problem, shape: Shape, chosen: int) -> str:
     """What runs behind a number that a trial chose: ``cublasGemmEx``, or cublasLt's algorithm with its tile.
-
-    What cublasGemmEx chooses itself cuBLAS does not tell; `gpu_kernel_names` finds its kernel.
-    """
+    What cublasGemmEx chooses itself cuBLAS does not tell; `gpu_kernel_names` finds its kernel."""
     own = [] if problem.dtype_in in LT_ONLY else ["cublasGemmEx"]
     return [*own, *opened_lt(session).described(problem, shape, LT_CANDIDATES, _sums(name))][chosen]
 
@@ -188,9 +184,7 @@ def _cub_reduce(session: device.Session, operands: Operands) -> Callable[[], Non
 
 def _cub_histogram(session: device.Session, operands: Operands) -> Callable[[], None]:
     """CuPy's CUB counts in 64 bits, so a second kernel narrows the counts: two microseconds for few bins.
-
-    CUB ignores ids outside the bins, so the last count is zero; timed ids are all inside.
-    """
+    CUB ignores ids outside the bins, so the last count is zero; timed ids are all inside."""
     import cupy
     from cupy.cuda import cub
 

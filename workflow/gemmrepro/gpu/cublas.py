@@ -128,9 +128,7 @@ class Trials:
 
     def take(self, problem: Problem, shape: Shape, algorithm: int, name: str = "cublas.gemm") -> None:
         """Set the algorithm of the baseline `name` to the winner of a trial, perhaps in an earlier process.
-
-        A sweep that continues thus keeps its baseline.
-        """
+        A sweep that continues thus keeps its baseline."""
         self._chosen[problem, shape, name if name in OWN_LISTS else ""] = algorithm
 
 
@@ -219,10 +217,8 @@ def _pointer(array: Any) -> int:
 @dataclass(frozen=True)
 class ColumnMajor:
     """A row-major GEMM as column-major BLAS sees it: C'[n,m] = op(B') A', so M is n and N is m there.
-
     The first matrix is B and the second A; `op_first` is OP_T where B is stored K-major, `op_second` where A is stored
-    M-major.
-    """
+    M-major."""
 
     m: int
     n: int
@@ -261,11 +257,7 @@ class Cublas:
     """One libcublas handle on the session's stream."""
 
     def __init__(self, session: OnStream, math: str = "default") -> None:
-        """Open it.
-
-        Raises:
-            UserError: libcublas is not installed, or does not accept the math mode.
-        """
+        """Open it. Raises UserError if libcublas is not installed, or does not accept the math mode."""
         self._library = _binding("cublas")
         with _explained("opening cuBLAS"):
             self._handle = self._library.create()
@@ -327,9 +319,7 @@ class Cublas:
 
 class _Plan:
     """cublasLt's description of a problem of one shape, and its algorithms. Owns the descriptors.
-
-    `algorithms` are addresses in `answers`, the heuristic's results.
-    """
+    `algorithms` are addresses in `answers`, the heuristic's results."""
 
     def __init__(self, matmul: int, layouts: tuple[int, int, int], answers: Any, found: int, owned: ExitStack):
         self.matmul, self.layouts, self.answers = matmul, layouts, answers
@@ -344,11 +334,7 @@ class CublasLt:
     """One libcublasLt handle, and its heuristic's ranking of algorithms."""
 
     def __init__(self, session: OnStream) -> None:
-        """Open it.
-
-        Raises:
-            UserError: libcublasLt is not installed.
-        """
+        """Open it. Raises UserError if libcublasLt is not installed."""
         self._session = session
         self._library = _binding("cublasLt")
         with _explained("opening cublasLt"):
@@ -412,10 +398,7 @@ class CublasLt:
 
     def _scale_by_blocks(self, matmul: int) -> None:
         """Block scales: the library's first matrix is B. Its heuristic wants pointers, of whatever memory.
-
-        Raises:
-            UserError: the library is too old.
-        """
+        Raises UserError if the library is too old."""
         version = int(self._library.get_version())
         if version < LT_BLOCK_SCALES_SINCE:
             raise UserError(
@@ -439,10 +422,8 @@ class CublasLt:
 
     def candidates(self, operands: Operands, most: int, sums: Sums = Sums.USUAL) -> list[Callable[[], None]]:
         """Up to `most` algorithms for the GEMM of `Cublas.gemm_ex`, in the order of cublasLt's heuristic.
-
         The list is the same each time for the same problem and shape. Arrays must be aligned to 256 bytes, as CuPy's
-        are and as the heuristic assumes.
-        """
+        are and as the heuristic assumes."""
         plan = self._plan(operands.problem, operands.shape, most, sums)
         a, b, *scales = operands.inputs
         alpha, beta = scalars(operands, sums)
@@ -459,12 +440,8 @@ class CublasLt:
 
     def fused(self, operands: Operands, most: int) -> list[Callable[[], None]]:
         """Up to `most` algorithms for D = GELU(alpha A B + beta C + bias), in the order of cublasLt's heuristic.
-
-        A bias belongs to a product's description, so the library is asked again for each.
-
-        Raises:
-            UserError: it has none for these types and this layout.
-        """
+        A bias belongs to a product's description, so the library is asked again for each. Raises UserError if it has
+        none for these types and this layout."""
         problem = operands.problem
         a, b, c, bias = operands.inputs
         with _explained("asking cublasLt for GELU and a bias"):

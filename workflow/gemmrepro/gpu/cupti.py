@@ -126,10 +126,7 @@ class Cupti:
 
     def call(self, parameters: Any) -> Any:
         """Call the function of `parameters`, which it fills in.
-
-        Raises:
-            CuptiError: the call failed, or this version of the library lacks the function.
-        """
+        Raises CuptiError if the call failed, or this version of the library lacks the function."""
         last = getattr(type(parameters), type(parameters)._fields_[-1][0])
         parameters.struct_size = last.offset + last.size  # without padding behind it
         function = getattr(self._library, parameters.function, None)

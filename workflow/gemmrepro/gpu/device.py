@@ -226,12 +226,8 @@ def import_cuda() -> tuple[Any, Any, Any]:
 
 def claim_gpu(preferred: str = "") -> None:
     """Claim one GPU of this host for this process and its children (`slots.claim`).
-
-    Has no effect without a driver or without NVML's package, which `open_gpu` reports.
-
-    Args:
-        preferred: the card of a measurement to be continued (`Gpu.card`).
-    """
+    Has no effect without a driver or without NVML's package, which `open_gpu` reports. `preferred`: the card of a
+    measurement to be continued (`Gpu.card`)."""
     try:
         import pynvml as nvml
     except ImportError:
@@ -295,12 +291,11 @@ def _require_gpu(runtime: Any) -> None:
 def open_gpu(preferred: str = "") -> Session:
     """Open the GPU that this process has claimed, or one that no other stage has.
 
+    Raises UserError if there is no GPU or driver, the driver is too old for the CUDA libraries, a Python package is
+    missing, or the GPU is not the one that the run was planned for.
+
     Args:
         preferred: the card of a measurement to be continued (`Gpu.card`).
-
-    Raises:
-        UserError: no GPU, no driver, a driver too old for the CUDA libraries, a Python package is missing, or the GPU
-            is not the one that the run was planned for.
     """
     drop_switches(os.environ)
     # Imported before it waits for a GPU. CUDA reads CUDA_VISIBLE_DEVICES once, when it is first used, not imported.
@@ -337,10 +332,8 @@ def drop_switches(environ: MutableMapping[str, str]) -> None:
 
 def _describe(runtime: Any, device: Any, nvml: Any) -> tuple[Gpu, Any]:
     """The current GPU, and its handle in NVML; None where NVML does not know it, as on Jetson.
-
-    Raises:
-        UserError: kernels do not run on it, it is not the one that the run was planned for, or NVML does not work.
-    """
+    Raises UserError if kernels do not run on it, it is not the one that the run was planned for, or NVML does not
+    work."""
     properties = runtime.getDeviceProperties(0)
     name = properties["name"].decode()
     slots.check_expected(name)
@@ -393,10 +386,7 @@ def _describe(runtime: Any, device: Any, nvml: Any) -> tuple[Gpu, Any]:
 
 def described() -> dict[str, Any]:
     """The output of `python -m gemmrepro gpu`, run as a child process so that this one does not open the GPU.
-
-    Raises:
-        UserError: no GPU can be used; the child process prints why.
-    """
+    Raises UserError if no GPU can be used; the child prints why."""
     try:
         text = subprocess.check_output(
             [sys.executable, "-m", "gemmrepro", "gpu"],

@@ -29,13 +29,8 @@ class Chip:
 
     def __init__(self, library: Cupti, name: str, availability: bytes | None = None) -> None:
         """Open it.
-
-        Args:
-            availability: the image of what this GPU can count (`ranges.RangeProfiler`); None: what any such chip can.
-
-        Raises:
-            CuptiError: the library does not know the chip.
-        """
+        `availability`: the image of what this GPU can count (`ranges.RangeProfiler`); None: what any such chip can.
+        Raises CuptiError if the library does not know the chip."""
         self._cupti, self.name = library, name
         self._availability = availability and ctypes.create_string_buffer(availability, len(availability))
         address = ctypes.addressof(self._availability) if self._availability else None
@@ -60,10 +55,7 @@ class Chip:
 
     def config(self, metrics: Sequence[str]) -> Any:
         """The image of what the GPU must count for `metrics`, all of which the chip has: a buffer of ctypes.
-
-        Raises:
-            CuptiError: they cannot be counted together.
-        """
+        Raises CuptiError if they cannot be counted together."""
         self._cupti.call(cupti.AddMetrics(host=self._host, metrics=names(metrics), count=len(metrics)))
         size = self._cupti.call(cupti.ConfigSize(host=self._host)).size
         image = ctypes.create_string_buffer(size)
@@ -77,10 +69,7 @@ class Chip:
 
     def values(self, data: Any, metrics: Sequence[str], index: int = 0) -> list[float]:
         """The values of `metrics` in range `index` of the counters `data`; NaN where there is none.
-
-        Raises:
-            CuptiError: a metric cannot be computed from what was counted.
-        """
+        Raises CuptiError if a metric cannot be computed from what was counted."""
         values = (ctypes.c_double * len(metrics))()
         asked = cupti.Evaluate(host=self._host, data=ctypes.addressof(data), data_size=len(data), index=index)
         asked.metrics, asked.count, asked.values = names(metrics), len(metrics), values
@@ -130,13 +119,8 @@ class RangeProfiler:
 
     def __init__(self, library: Cupti, metrics: Sequence[str]) -> None:
         """Take the counters.
-
-        Args:
-            metrics: by CUPTI's names; those that the chip lacks are left out.
-
-        Raises:
-            CuptiError: this GPU or its driver cannot be profiled or may not be, or another profiler has the counters.
-        """
+        `metrics`: by CUPTI's names; those that the chip lacks are left out. Raises CuptiError if this GPU or its driver
+        cannot be profiled or may not be, or another profiler has the counters."""
         self._cupti = library
         library.call(cupti.Initialize())
         device, context = current()
@@ -165,15 +149,14 @@ class RangeProfiler:
     def read(self, prepare: Callable[[], None], run: Callable[[], None]) -> list[dict[str, Reading]]:
         """Count what `run` makes the GPU do.
 
+        Raises CuptiError if the counters could not be read, or there are none or more than MOST launches.
+
         Args:
             prepare: called before each pass, uncounted; it waits for the GPU.
             run: launches the work and waits for it. Each of its calls must do the same.
 
         Returns:
             of each launch in order, readings by metric, without those that have no value there.
-
-        Raises:
-            CuptiError: the counters could not be read, or there are none or more than MOST launches.
         """
         data = self._data()
         config = cupti.SetConfig(

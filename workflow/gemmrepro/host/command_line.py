@@ -79,9 +79,7 @@ _FILE = re.compile(r"results/(?:build/\w+|gates(?:/numeric)?)/(?P<kernel>\w+\.\w
 
 def only(arguments: Sequence[str], environ: Mapping[str, str], main: bool) -> frozenset[str]:
     """The kernels whose builds or gates alone Snakemake's command line asks for; empty if all may be needed.
-
-    `main`: whether this is the process that the user started; a job's takes what it was handed in `environ`.
-    """
+    `main`: whether this is the process that the user started; a job's takes what it was handed in `environ`."""
     if not main and ONLY in environ:
         return frozenset(filter(None, environ[ONLY].split(",")))
     if not any(map(_FILE.fullmatch, arguments)):
@@ -92,9 +90,8 @@ def only(arguments: Sequence[str], environ: Mapping[str, str], main: bool) -> fr
 
 def check_targets(arguments: Sequence[str], names: Iterable[str], makes: Callable[[str], bool]) -> None:
     """Raises UserError if Snakemake's command line names what is no rule, nothing that one makes, and no file.
-
-    `names`: the rules, and the files that they make as far as they can be listed; `makes`: whether a rule makes a file.
-    """
+    `names`: the rules, and the files that they make as far as they can be listed; `makes`: whether a rule makes a
+    file."""
     listed = list(names)
     for target in _targets(arguments, *_NAMING):
         if target in listed or makes(target) or Path(target).exists():

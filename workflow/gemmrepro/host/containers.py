@@ -117,9 +117,7 @@ def bind(environ: Mapping[str, str], *folders: str) -> dict[str, str]:
 
 def build_cache(setting: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
     """Variables by which the build finds its cache, which containers see wherever it is.
-
-    `setting` has a `folder`, relative to the checkout, and `megabytes`. Raises UserError if it cannot be made.
-    """
+    `setting` has a `folder`, relative to the checkout, and `megabytes`. Raises UserError if it cannot be made."""
     try:
         folder = (ROOT / Path(setting["folder"]).expanduser()).resolve()
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,10 +156,7 @@ def all_capabilities(proc: Path = Path("/proc")) -> bool:
 
 def find_apptainer(path: str | None = None) -> str:
     """The container runtime: the one on PATH, or the private one where that is too old or GEMMREPRO_APPTAINER asks.
-
-    Raises:
-        UserError: there is none, or none of a version that will do.
-    """
+    Raises UserError if there is none of a version that will do."""
     programs = [
         shutil.which("apptainer", path=path) or shutil.which("singularity", path=path),
         shutil.which("apptainer", path=str(PRIVATE / "bin")),

@@ -88,10 +88,7 @@ def targets(folder: Path) -> list[str]:
 
 def jobs_behind(targets: Iterable[str], folder: Path) -> list[Job]:
     """Every job that `targets`, paths relative to `folder`, rest on, in the order in which they ended.
-
-    Raises:
-        UserError: a target has no record of Snakemake's, or a record cannot be read.
-    """
+    Raises UserError if a target has no record of Snakemake's, or a record cannot be read."""
     jobs: dict[tuple[object, ...], Job] = {}
     pending, seen, targets = list(targets), set[str](), set(targets)
     while pending:
@@ -241,12 +238,8 @@ class Run:
 
     def _file(self, path: str) -> Any:
         """The entity of a file or folder, which is copied into the crate unless it is too large for that.
-
-        It stands as in the folder of the run, or as in the checkout if it is elsewhere.
-
-        Raises:
-            UserError: it is missing.
-        """
+        It stands as in the folder of the run, or as in the checkout if it is elsewhere. Raises UserError if it is
+        missing."""
         source = self._folder / path
         full = Path(os.path.normpath(source))
         inside = full.relative_to(self._folder if full.is_relative_to(self._folder) else ROOT).as_posix()
@@ -281,10 +274,7 @@ def _time(seconds: float) -> str:
 
 def main(options: Namespace, folder: Path | None = None) -> int:
     """Write the crate of the run in `folder`, by default the current one, to the folder `options.out`.
-
-    Raises:
-        UserError: the run is not finished, or rocrate is not installed.
-    """
+    Raises UserError if the run is not finished, or rocrate is not installed."""
     folder = folder or Path.cwd()
     jobs = jobs_behind(targets(folder), folder)
     crate = Run(folder, jobs).crate

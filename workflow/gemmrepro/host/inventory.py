@@ -31,12 +31,7 @@ QUERY = ("dpkg-query", "--show", "--showformat", "${Package} ${Version} ${Archit
 
 
 def debian(listing: str, root: Path = Path("/")) -> list[Entry]:
-    """Debian's packages.
-
-    Args:
-        listing: what dpkg-query printed for `QUERY`.
-        root: the image's root.
-    """
+    """Debian's packages. `listing`: what dpkg-query printed for `QUERY`; `root`: the image's root."""
     unpacked = root / UNPACKED
     lines = listing.splitlines() + (unpacked.read_text().splitlines() if unpacked.exists() else [])
     entries = []

@@ -69,9 +69,7 @@ SEED = "busybox-static"
 
 def nar(name: str, data: bytes) -> bytes:
     """A folder with one executable file, in Nix's archive format.
-
-    Source: E. Dolstra, The Purely Functional Software Deployment Model, 2006, figure 5.2.
-    """
+    Source: E. Dolstra, The Purely Functional Software Deployment Model, 2006, figure 5.2."""
     file = (b"(", b"type", b"regular", b"executable", b"", b"contents", data, b")")
     entry = (b"entry", b"(", b"name", name.encode(), b"node", *file, b")")
     words = (b"nix-archive-1", b"(", b"type", b"directory", *entry, b")")
@@ -97,10 +95,8 @@ def run(command: Sequence[str | Path], remedy: str, folder: Path | None = None) 
 
 class Apt:
     """apt over the mirrors that this host uses, for one release of Debian, as if nothing were installed.
-
     `suites`: lines of a source list without type and mirror, such as ``bookworm main``; `snapshot`: the address of a
-    snapshot of Debian to fetch from as well.
-    """
+    snapshot of Debian to fetch from as well."""
 
     REMEDY = "the flake's files come from Debian by apt: check apt-get update, or run this on Debian or Ubuntu"
 
@@ -154,10 +150,7 @@ def release(suite: str) -> list[str]:
 
 def lock(folder: Path) -> Sources:
     """Resolves and downloads everything into `folder`.
-
-    Raises:
-        UserError: Python is not the images' 3.11, or apt or pip fails.
-    """
+    Raises UserError if Python is not the images' 3.11, or apt or pip fails."""
     if sys.version_info[:2] != (3, 11):
         raise UserError("pip chooses files for the Python that runs it, and the images have 3.11; use Python 3.11.")
     apts = {suite: Apt(folder / "apt" / suite, release(suite)) for suite in (SUITE, "trixie")}
@@ -222,10 +215,8 @@ def seed_archive(deb: Path, work: Path) -> bytes:
 
 def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
     """Downloads into `folder` what is not there yet of the environments `wanted`, and `busybox.nar`.
-
-    Raises:
-        UserError: an environment is unknown, a mirror no longer has a file, or a file's hash is not the locked one.
-    """
+    Raises UserError if an environment is unknown, a mirror no longer has a file, or a file's hash is not the locked
+    one."""
     if unknown := set(wanted) - set(sources.environments):
         raise UserError(
             f"there is no environment {', '.join(sorted(unknown))}; known: {', '.join(sources.environments)}."

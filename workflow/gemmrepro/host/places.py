@@ -229,10 +229,8 @@ def resolve(
     """The target of this run, of which a line says what else is here; changes `environ` so that jobs find the same.
 
     `main`: whether this is the process that the user started; a job's takes what it was handed, if anything.
-    `containers`: whether jobs run in the images.
-
-    Raises:
-        UserError: ``measure: live`` without a usable GPU, here or in the configuration.
+    `containers`: whether jobs run in the images. Raises UserError for ``measure: live`` without a usable GPU, here or
+    in the configuration.
     """
     if not main and VARIABLE in environ:
         handed = json.loads(environ[VARIABLE])

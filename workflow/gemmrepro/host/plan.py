@@ -109,9 +109,7 @@ class Plan:
 
     def batches(self, family: str, toolkit: str) -> list[list[Kernel]]:
         """`together` in parts of about the same effort and none above `LONGEST`, for jobs that run side by side.
-
-        A part is what reruns together, so it does not depend on the number of cores.
-        """
+        A part is what reruns together, so it does not depend on the number of cores."""
         kernels = self.together(family, toolkit)
         total = sum(self.effort(kernel, toolkit) for kernel in kernels)
         parts: list[list[Kernel]] = [[] for _ in range(math.ceil(total / LONGEST) or 1)]
@@ -123,10 +121,8 @@ class Plan:
 
     def architectures(self, kernel: Kernel, toolkit: str) -> list[str]:
         """What `toolkit` compiles `kernel` for: ["80", "90"], "90" standing for its "90a" as well.
-
         With ``auto``, see `chosen_architectures`; else the configured list, and the GPU at hand where the toolkit knows
-        it.
-        """
+        it."""
         place, configured = (kernel.id, toolkit), self.config["build"][toolkit]
         if place not in self._architectures:
             if configured == "auto":
@@ -179,9 +175,7 @@ class Plan:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration as the stages read it: a family's one toolkit compiles for the GPU that measures.
-
-        Where the configured one (then in `sweep.instead_of`) does not, it is the next of `sweep.toolkits` that does.
-        """
+        Where the configured one (then in `sweep.instead_of`) does not, it is the next of `sweep.toolkits` that does."""
         sweep = self.config["sweep"]
         able = [name for name in sweep["toolkits"] if self.live and compiles(name, self._capability)]
         chosen = sweep.get("toolkit_of") or {}
@@ -425,9 +419,7 @@ def checked_out(path: str) -> str:
 
 def contents(paths: Iterable[str | Path], *, whole: bool = False) -> str:
     """16 hex digits that change with what programs read of some files, or with their names.
-
-    `whole`: count comments in code, which the report shows, too. Raises OSError.
-    """
+    `whole`: count comments in code, which the report shows, too. Raises OSError."""
     hashes = sorted((Path(path).name, _hash(Path(path), whole)) for path in paths)
     return hashlib.sha256(repr(hashes).encode()).hexdigest()[:16]
 
@@ -455,10 +447,8 @@ def recorded_capability(recordings: Path) -> int | None:
 
 def counted_kernels(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
     """Architectures whose machine code claims on the kernels of `families` count, by kernel.
-
     A claim names one (`compute.arch`), or means those of the GPUs that its article prints figures of. The claims are
-    read unchecked, since this is part of every start; the stage that judges them checks them.
-    """
+    read unchecked, since this is part of every start; the stage that judges them checks them."""
     families = set(families)
     counted = defaultdict[str, set[int]](set)
     for name in articles.article_names():
@@ -482,10 +472,8 @@ def counted_kernels(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
 
 def chosen_architectures(kernel: Kernel, toolkit: str, wanted: Collection[int]) -> list[str]:
     """What `toolkit` compiles `kernel` for if `wanted` are wanted: ["80", "90"]; empty if it has no suitable target.
-
     A kernel that suits none of them is compiled for the oldest architecture that it suits, so that its machine code can
-    be judged. One whose promises all concern other architectures is compiled for the oldest of those as well.
-    """
+    be judged. One whose promises all concern other architectures is compiled for the oldest of those as well."""
     possible = [arch for arch in KNOWN if arch in COMPILED[toolkit] and _compiles(kernel, arch)]
     archs = run_by(kernel, toolkit, wanted)
     if not any(_compiles(kernel, arch) for arch in archs):

@@ -101,11 +101,8 @@ class Recipe:
 
 def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
     """Read a Dockerfile.
-
-    Raises:
-        UserError: it is missing, names no base image, uses an instruction that is none of `KEYWORDS`, or copies a file
-            that is not in the repository.
-    """
+    Raises UserError if it is missing, names no base image, uses an instruction that is none of `KEYWORDS`, or copies a
+    file that is not in the repository."""
     try:
         text = path.read_text()
     except OSError as error:

@@ -154,9 +154,7 @@ HEADER = struct.Struct("<32x10s70xqq")
 
 def note(folder: Path = Path()) -> None:
     """Note the outputs below `folder` that finished since the last call, and forget those without a record.
-
-    Of each output: when its record was written, in ns, and `_state` of its files by path.
-    """
+    Of each output: when its record was written, in ns, and `_state` of its files by path."""
     noted, before, unfinished = {}, _noted(folder), records(folder, "incomplete")
     for name, record in records(folder).items():
         with contextlib.suppress(OSError):  # a job replaces it just now

@@ -66,9 +66,7 @@ SAME = {
     "zlib": "Zlib",
 }
 """Names that Debian's machine-readable copyright files and the classifiers of Python's packages use.
-
-Source: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/, section "License short name".
-"""
+Source: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/, section "License short name"."""
 
 GNU = re.compile(r"(GPL|LGPL|AGPL)-(\d)(\.\d)?(\+?)")
 

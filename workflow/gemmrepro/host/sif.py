@@ -49,10 +49,8 @@ REMOVED = (
 
 def clean(folder: Path, started: float) -> None:
     """Empty logs and caches in an image, blank what names the host, and give what the build wrote one time, `EPOCH`.
-
     Files from before the build `started`, in seconds since 1970, come out of packages and keep their times, which
-    Python's compiled modules refer to.
-    """
+    Python's compiled modules refer to."""
     for name in EMPTIED:
         for entry in (folder / name).glob("*"):
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
@@ -205,9 +203,7 @@ def folder_to_sif(
     compression: Sequence[str] = ZSTD,
 ) -> None:
     """Pack a root file system into the file system of a SIF, `squashed`, with Apptainer's start-up scripts.
-
-    `compression`: options of mksquashfs. Raises UserError where that is missing, or a tool fails.
-    """
+    `compression`: options of mksquashfs. Raises UserError where that is missing, or a tool fails."""
     mksquashfs = shutil.which("mksquashfs", path=work.environ.get("PATH"))
     if mksquashfs is None:
         raise UserError("mksquashfs is not on PATH; install squashfs-tools, or start the command through envs/run.")
@@ -267,10 +263,7 @@ def list_packages(sif: Path, environ: Mapping[str, str]) -> dict[str, list[Entry
 
 def filesystem_sha256(sif: Path, environ: Mapping[str, str]) -> str:
     """SHA-256 of the root file system in a SIF: what the image is, whoever signed it and whenever it was packed.
-
-    Raises:
-        UserError: Apptainer does not recognize the file as an image, or it is cut short.
-    """
+    Raises UserError if Apptainer does not recognize the file as an image, or it is cut short."""
     command = [find_apptainer(environ.get("PATH")), "sif", "list", str(sif)]
     listing = subprocess.run(command, env=dict(environ), capture_output=True, text=True).stdout
     found = re.search(r"\|(\d+)-(\d+) *\|FS \(Squashfs/\*System/", listing)
@@ -298,10 +291,8 @@ def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, wor
     """Build the image, then put the SIF and its lock in place, the SIF first, once both are whole.
 
     Returns the lock: all that decides what is in an image, in a stable order and without dates, and of each package of
-    Debian's whether it is in the locked version.
-
-    Raises:
-        UserError: a tool is missing or fails, the disk is full, or there is no network.
+    Debian's whether it is in the locked version. Raises UserError if a tool is missing or fails, the disk is full, or
+    there is no network.
     """
     folder = sif.resolve().parent
     apptainer = find_apptainer(work.environ.get("PATH"))

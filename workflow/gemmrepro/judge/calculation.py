@@ -33,9 +33,7 @@ FILE = "calculations.py"
 @dataclass(frozen=True)
 class Calculated:
     """A calculated value, in the unit of the published figure, or of `compute.unit` where there is none.
-
-    `working` says in a few words how it came about, with its numbers; the report shows it.
-    """
+    `working` says in a few words how it came about, with its numbers; the report shows it."""
 
     value: float
     working: str = ""
@@ -95,10 +93,7 @@ Calculation = Callable[[Inputs], Calculated]
 
 def calculation(family: str, name: str) -> Calculation:
     """A public function of a family's calculations.py.
-
-    Raises:
-        UserError: there is no such file, it cannot be imported, or it has no such function of its own.
-    """
+    Raises UserError if there is no such file, it cannot be imported, or it has no such function of its own."""
     module = _module(family, paths.KERNELS_DIR / family / FILE)
     function = vars(module).get(name)
     if name.startswith("_") or not inspect.isfunction(function) or function.__module__ != module.__name__:

@@ -37,10 +37,8 @@ KINDS: Mapping[str, Mapping[str, Any]] = {kind: defined["default"] for kind, def
 
 def completed(entry: Any, article: str) -> Any:
     """An entry of claims.yaml with what its `derive` leaves out; any other entry as it is.
-
-    Raises:
-        UserError: there is no such kind, a row is not one of numbers.csv, or its system has no one kernel in map.yaml.
-    """
+    Raises UserError if there is no such kind, a row is not one of numbers.csv, or its system has no one kernel in
+    map.yaml."""
     if not isinstance(entry, dict) or "derive" not in entry:
         return entry
     kind = entry["derive"]

@@ -151,9 +151,7 @@ def judge(claim: Claim, evidence: Evidence) -> Entry:
 
 def _in_regimes(claim: Claim, evidence: Evidence) -> tuple[str, Evidence, dict[str, Value]]:
     """The regime that a claim is judged in, its evidence, and the claim's value in each of the others.
-
-    That is the article's regime, where there are current rows of all that the claim compares; else in turn.
-    """
+    That is the article's regime, where there are current rows of all that the claim compares; else in turn."""
     metric = METRICS[claim.metric]
     values = {}
     for regime in (IN_TURN, *evidence.regimes) if metric.of_rows and evidence.regimes else ():

@@ -160,11 +160,7 @@ def of_many(right: int, unclear: int, total: int) -> str:
 
 def judge_counts(counts: Sequence[Value], what: str, least: int, most: int | None) -> Verdict:
     """Counts of instructions, a value for each build, against the range that every one of them must lie in.
-
-    Args:
-        what: the pattern that was counted, for the reason.
-        most: None where there is no upper limit.
-    """
+    `what`: the pattern that was counted, for the reason; `most`: None where there is no upper limit."""
     wrong = [count for count in counts if count.value < least or (most is not None and count.value > most)]
     wanted = f"at least {least}" if most is None else f"{least} to {most}" if most > least else f"{most or 'none'}"
     if wrong:

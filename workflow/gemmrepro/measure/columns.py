@@ -30,9 +30,7 @@ _MOST_DIGITS = 32
 
 def number(cell: str, kind: str) -> int | float | None:
     """The number that a cell of a CSV spells, finite and, if whole, in one spelling; None if it spells none.
-
-    Python's own idea of a number takes ``1_75.5``, blanks, digits of any script and "nan".
-    """
+    Python's own idea of a number takes ``1_75.5``, blanks, digits of any script and "nan"."""
     if len(cell) > _MOST_DIGITS or not _SPELLED[kind].fullmatch(cell):
         return None
     if kind == "integer":
@@ -44,8 +42,7 @@ def number(cell: str, kind: str) -> int | float | None:
 @dataclass(frozen=True)
 class Column:
     """One column of a table: its meaning and unit; whether cells may be empty, where it does not apply; for text a
-    pattern or the only ones allowed; for numbers the smallest one, or one that all must exceed.
-    """
+    pattern or the only ones allowed; for numbers the smallest one, or one that all must exceed."""
 
     meaning: str
     kind: Kind = "text"
@@ -178,10 +175,8 @@ REGIME_ROW: Table = {
     "ready": _count("blocks that began as the regime's rule asks: steady, or rested", 0),
 }
 """A regime's summary.csv: a kernel, or a baseline, alone at one size.
-
 It has the columns of a sweep's rows. `rounds` counts blocks; `ratio` compares the medians of blocks in the same pass;
-the cache is warm.
-"""
+the cache is warm."""
 
 SET = ("dtype", "dtype_out", "layout", "m", "n", "k", "regime")
 """The columns that name a set in a regime."""

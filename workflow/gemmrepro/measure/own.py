@@ -83,9 +83,7 @@ def elsewhere(session: device.Session, call: Callable[[], None], output: Any, la
 
 class Watched(Rounds):
     """Rounds that also look, before and after each timing, whether a launch runs on its stream.
-
-    A file's `bind` may read the inputs, so what is judged again was bound before they were replaced.
-    """
+    A file's `bind` may read the inputs, so what is judged again was bound before they were replaced."""
 
     def second(self, point: Point, workspace: Workspace, median: float) -> Second:
         second = super().second(point, workspace, median)

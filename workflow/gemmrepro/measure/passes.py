@@ -111,10 +111,8 @@ def sets(points: Sequence[Point], toolkits: Sequence[str]) -> list[Set]:
 
 def pairs(members: Sequence[Set], counts: Mapping[str, int]) -> list[Pair]:
     """Every pair of passes, in the order in which they are measured; `counts` are by regime.
-
     Each regime visits all sets before any set is visited again, so that a time limit leaves the fewest gaps, and what
-    is repeated is spread over time.
-    """
+    is repeated is spread over time."""
     return [
         Pair(number, regime, each)
         for number in range(max(counts.values(), default=0))

@@ -106,10 +106,7 @@ class Point:
 
 def not_timeable(kernel_id: str, toolkit: str, build_key: str, gates: Path) -> str | None:
     """Why this binary must not be timed, or None if it may be: only what passed its gate is ever timed.
-
-    Raises:
-        UserError: the gate's verdict is missing or corrupt.
-    """
+    Raises UserError if the gate's verdict is missing or corrupt."""
     gate = read_json(
         Path(gates) / f"{kernel_id}.json",
         "the gate's verdict",

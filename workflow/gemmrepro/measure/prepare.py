@@ -156,10 +156,7 @@ class Sweep:
 
 def timed_kernels(family: str, chosen: str | None = None) -> dict[str, Kernel]:
     """The timed kernels of a family by id, or those `chosen`, a comma-separated list of ids.
-
-    Raises:
-        UserError: an id is none of a timed kernel of the family.
-    """
+    Raises UserError if an id is none of a timed kernel of the family."""
     kernels = {kernel.id: kernel for kernel in registry.kernels(family) if kernel.timing.timed}
     if chosen is None:
         return kernels
@@ -173,10 +170,7 @@ def load_binaries(
     session: Session, kernels: Mapping[str, Kernel], toolkits: tuple[str, ...], build: Path, gates: Path
 ) -> tuple[dict[tuple[str, str], Loaded], dict[tuple[str, str], str]]:
     """The binaries of `kernels` that may be timed, by kernel and toolkit, and why the others may not.
-
-    Raises:
-        UserError: a build record or a gate's verdict is missing or corrupt.
-    """
+    Raises UserError if a build record or a gate's verdict is missing or corrupt."""
     loaded: dict[tuple[str, str], Loaded] = {}
     refused: dict[tuple[str, str], str] = {}
     for kernel in kernels.values():
@@ -201,13 +195,12 @@ def prepare(
 ) -> Sweep:
     """Load, plan and open the journal; trials of a baseline's algorithms may take no longer than a round.
 
+    Raises UserError if a build record or a gate's verdict is missing or corrupt.
+
     Args:
         kernels: those to time, by id, all of one family.
         free: free memory in bytes as the parent process found it, which has also reported what is left out.
         given: what is loaded already, and not to be looked for in `build` and `gates`.
-
-    Raises:
-        UserError: a build record or a gate's verdict is missing or corrupt.
     """
     loaded, refused = (dict(given), {}) if given else load_binaries(session, kernels, settings.toolkits, build, gates)
     room = Room(session.gpu, session.free_bytes() if free is None else free)
@@ -252,11 +245,8 @@ def is_built(kernel: Kernel, toolkit: str, build: Path) -> bool:
 
 def load_timeable(session: Session, kernel: Kernel, toolkit: str, build: Path, gates: Path) -> Loaded:
     """Load a binary that may be measured.
-
-    Raises:
-        NotTimeable: this GPU or its driver cannot run it, or it did not pass its gate.
-        UserError: its build record or its gate's verdict is missing or corrupt.
-    """
+    Raises NotTimeable if this GPU or its driver cannot run it, or it did not pass its gate, UserError if its build
+    record or its gate's verdict is missing or corrupt."""
     # A gate says nothing of a binary that cannot run: that is asked first.
     if needs := requirement(kernel, session.gpu.compute_capability):
         raise NotTimeable(f"needs {needs}")

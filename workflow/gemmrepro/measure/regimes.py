@@ -85,9 +85,7 @@ def takes(recordings: Path, family: str) -> list[Path]:
 @dataclass(frozen=True)
 class Reading:
     """What NVML says at one moment on the clock of the device; None where the GPU has no such sensor.
-
-    `power_w` is momentary, `throttle` NVML's mask of reasons, `energy_j` the total counter.
-    """
+    `power_w` is momentary, `throttle` NVML's mask of reasons, `energy_j` the total counter."""
 
     at_s: float
     clock_mhz: float | None = None

@@ -54,10 +54,7 @@ def _round_process(arguments: Namespace, number: int, free: int) -> subprocess.P
 
 def _told_to_start() -> float | None:
     """Wait in a round's process; the deadline on the clock of time.monotonic, or None.
-
-    Raises:
-        SystemExit: the parent has cancelled the round.
-    """
+    Raises SystemExit if the parent has cancelled the round."""
     line = sys.stdin.readline()
     if not line:
         raise SystemExit(0)
@@ -66,9 +63,7 @@ def _told_to_start() -> float | None:
 
 def run_rounds(sweep: Sweep, arguments: Namespace, deadline: float | None) -> int:
     """Measure every round that the journal lacks; returns the exit code of the last one that ran.
-
-    Each round's process imports its libraries while the round before it is measured.
-    """
+    Each round's process imports its libraries while the round before it is measured."""
     todo = sweep.todo()
     if len(todo) < sweep.total:
         say(f"{sweep.total - len(todo)} of {sweep.total} rounds of points are in the journal already")

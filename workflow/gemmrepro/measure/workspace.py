@@ -164,8 +164,7 @@ class SecondLook:
 
     def _launched(self, second: Second) -> tuple[float, str]:
         """The time in µs of a launch that finds neither its operands in L2 nor a right result or poison in C; and what
-        is wrong with its result, or "".
-        """
+        is wrong with its result, or ""."""
         launch = second.bind(0)
         self._workspace.scramble()
         for _ in range(FLUSHES):

@@ -34,8 +34,8 @@ def guaranteed(
 
     Args:
         significant, step, slices, d: as in `article.Fused`; beta follows from them and `k`.
-        accumulator, k_block: bits of the accumulator of a pair's products, and the number of products after which it
-            is added to a wider one; None: never.
+        accumulator, k_block: bits of the accumulator of a pair's products, and the number of products after which it is
+            added to a wider one; None: never.
         lost: the relative error of such a sum if its digits may need more bits than it has.
     """
     beta = min(exactness.exact_bits(k), significant)

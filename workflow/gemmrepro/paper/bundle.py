@@ -83,12 +83,8 @@ class Files:
 
 def resolved(pages: Mapping[str, str], files: Files) -> dict[str, str]:
     """The pages, by their place in the bundle, with links that are relative to each.
-
-    What would lead to an element that no page has, such as a kernel of a family that was not chosen, is no link.
-
-    Raises:
-        UserError: a link leads to a page or file that the bundle does not hold.
-    """
+    What would lead to an element that no page has, such as a kernel of a family that was not chosen, is no link. Raises
+    UserError if a link leads to a page or file that the bundle does not hold."""
     ids = {place: set(_ID.findall(text)) for place, text in pages.items()}
     homes: dict[str, str] = {}
     for place, found in ids.items():
@@ -188,10 +184,7 @@ def policy(page: str) -> str:
 
 def secured(page: str) -> str:
     """The page with its policy.
-
-    Raises:
-        UserError: the page has no PLACE for it, a script of others, or an attribute that no hash can allow.
-    """
+    Raises UserError if the page has no PLACE for it, a script of others, or an attribute that no hash can allow."""
     if foreign := set(_SCRIPT.findall(page)) - set(own_scripts()):
         start = " ".join(min(foreign).split())[:60]
         raise UserError(f"the page has a script that is not the project's ({start}); mend what it was made from.")

@@ -44,10 +44,8 @@ def published_view(row: Mapping[str, Any] | None) -> View | None:
 @dataclass(frozen=True)
 class MeasuredView:
     """A value that a claim was judged on.
-
     `rows` are what it was read from: names in verdicts.json and their ids in the report, None where it shows no such
-    row. `link` is the first of these ids, or the claim's own.
-    """
+    row. `link` is the first of these ids, or the claim's own."""
 
     value: float
     unit: str
@@ -65,10 +63,8 @@ class MeasuredView:
 
 class ClaimView(View):
     """An entry of verdicts.json, all of whose fields it has.
-
     `published` and `judged` are views of its figures in print and of the values that it was judged on; `regime` is the
-    one it was judged in, `beside` pairs the others with its value there.
-    """
+    one it was judged in, `beside` pairs the others with its value there."""
 
     @property
     def anchor(self) -> str:
@@ -82,10 +78,8 @@ class ClaimView(View):
 
     def over(self, published: tuple[float | None, str] | None) -> float | None:
         """The judged value over the published one (and its unit), or over what that makes expect here.
-
-        None where no measurement or count decided, or they are no two numbers of one quantity. Orders and signs have
-        no tolerance, and compare no numbers.
-        """
+        None where no measurement or count decided, or they are no two numbers of one quantity. Orders and signs have no
+        tolerance, and compare no numbers."""
         if self.verdict not in DECIDED or not self.tolerance or len(self.judged) != 1:
             return None
         judged, (figure, unit) = self.judged[0], published or (None, "")
@@ -102,9 +96,7 @@ _CORRECTIONS = schemas.words("claims.schema.yaml", "error")
 @dataclass(frozen=True)
 class VerdictsView:
     """Every claim with its verdict; `source` is ``live``, ``recorded``, ``mixed`` or ``none``.
-
-    `counts` holds, for each register, how many claims have each verdict.
-    """
+    `counts` holds, for each register, how many claims have each verdict."""
 
     claims: tuple[ClaimView, ...]
     gpu: str | None
@@ -219,10 +211,7 @@ _UNKNOWN: Mapping[str, Any] = {
 
 def references() -> tuple[Reference, ...]:
     """The articles in alphabetical order, one entry per text, then the works that are only cited, as in their list.
-
-    Raises:
-        UserError: a file is missing or wrong.
-    """
+    Raises UserError if a file is missing or wrong."""
     path = paths.KERNELS_DIR / "references.yaml"
     cited = schemas.read_yaml(path, "references.schema.yaml")["references"]
     ids = [entry["id"] for entry in cited]
@@ -253,10 +242,7 @@ def _texts() -> Iterator[dict[str, Any]]:
 @cache
 def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> list[dict[str, Any]]:
     """The entries of mechanisms.yaml: causes that several claims share, each with patterns of their ids as `claims`.
-
-    Raises:
-        UserError: a file is wrong, or an article names a cause that is not there.
-    """
+    Raises UserError if a file is wrong, or an article names a cause that is not there."""
     entries = schemas.read_yaml(path, "mechanisms.schema.yaml")["mechanisms"]
     claims: dict[str, list[str]] = {entry["id"]: [] for entry in entries}
     for name in articles.article_names():
@@ -272,10 +258,8 @@ def explained(
     claims: Iterable[ClaimView], causes: Iterable[Mapping[str, Any]], capability: str = ""
 ) -> list[tuple[Mapping[str, Any], list[ClaimView]]]:
     """The articles' statements that do not hold, or only in part, and are not wrong on any GPU, by mechanism.
-
     Of those that are at work on a GPU of compute capability `capability`, each with the claims that it explains, most
-    first.
-    """
+    first."""
     claims = tuple(claims)
     wrong = {
         name

@@ -86,9 +86,7 @@ def claims_schema() -> dict[str, object]:
 
 def citation(title: str, date: str | None) -> View:
     """The `title` of a report, its entry ``@software`` as `bibtex`, and the `url` that it is published at, or "".
-
-    `date` (ISO) is that of its measurements. Raises UserError if CITATION.cff is wrong.
-    """
+    `date` (ISO) is that of its measurements. Raises UserError if CITATION.cff is wrong."""
     told = schemas.read_yaml(paths.ROOT / "CITATION.cff", "citation.schema.yaml")
     fields = {
         "author": " and ".join(f"{{{_escaped(author['name'])}}}" for author in told["authors"]),
@@ -109,10 +107,8 @@ def _escaped(text: str) -> str:
 
 def search_script(claims: Sequence[ClaimView], families: Sequence[View], pages: Mapping[str, str]) -> str:
     """``gemmreproSearch({verdicts, claims, kernels, terms, sections})``, each a list but for the verdicts' names.
-
     A claim is its id, words, the place of its verdict, and the numbers in print and measured. Terms and sections are
-    those of the `pages` by their places: ``<dt id="term-…">``, and what has a heading, with the words below it.
-    """
+    those of the `pages` by their places: ``<dt id="term-…">``, and what has a heading, with the words below it."""
     verdicts = list(VERDICTS)
     chosen = {place: text for place, text in pages.items() if _SEARCHED.match(place)}
     return _script(
@@ -165,9 +161,7 @@ def evidence_script(
     declared: Mapping[str, Claim],
 ) -> str:
     """``gemmreproEvidence({kernels, rows, experiments, figures, claims, rules})``.
-
-    A kernel is its title, source, listings, command, page and samples; the pages' script unpacks the others.
-    """
+    A kernel is its title, source, listings, command, page and samples; the pages' script unpacks the others."""
     kernels: dict[str, Any] = {}
     rows: dict[str, Any] = {}
     experiments: dict[str, Any] = {}
@@ -238,9 +232,7 @@ def _rows(kernel: str, rows: Iterable[View]) -> dict[str, list[Any]]:
 
 def _row(kernel: str, row: View, use: str, parts: str, joules: str = NONE) -> list[Any]:
     """A row; `use` is the state of the cache or the regime, `parts` the rounds or blocks of its samples.
-
-    Its errors are relative and an element's largest; `joules` are those of a launch.
-    """
+    Its errors are relative and an element's largest; `joules` are those of a launch."""
     return [
         *(kernel, f"{row.dtype} {row.size}, {use}, {row.toolkit}", row.time, row.time_interval),
         *(row.rate, row.rate_unit, row.tflops_interval, row.ratio, row.ratio_interval, row.samples),

@@ -128,10 +128,8 @@ def _range(cells: Iterable[View | None]) -> str:
 
 def experiment_view(family: str, results: Results, inputs: Inputs) -> View:
     """An experiment of a family, its rows by the toolkit that represents it.
-
     A row is `known` if the report has a page for its kernel; `link` leads to all rows as CSV, `source_link` to the
-    program that runs it.
-    """
+    program that runs it."""
     experiment = results.experiment
     shown = results.rows[(results.rows["toolkit"] == results.toolkit) | (results.rows["toolkit"] == LIBRARY)]
     known = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
@@ -214,9 +212,7 @@ def family_view(name: str, inputs: Inputs) -> View:
 
 def named(text: Markup, kernels: Iterable[registry.Kernel]) -> Markup:
     """A family's text, in whose sections a rung's first mention has its name, and each other shows it when pointed at.
-
-    Rungs that are called by numbers alone cannot be told from numbers.
-    """
+    Rungs that are called by numbers alone cannot be told from numbers."""
     names: dict[str, str] = {}
     for kernel in kernels:
         if re.match(r"[A-Z]+\d", kernel.rung):
@@ -249,9 +245,7 @@ def _links(inputs: Inputs, folder: Path, files: Sequence[str], family: str, with
 
 def baseline_pages(inputs: Inputs) -> dict[str, list[View]]:
     """The rows of every baseline by its name, in each family that timed it.
-
-    `ran` pairs a size or type with the GPU kernel that was launched.
-    """
+    `ran` pairs a size or type with the GPU kernel that was launched."""
     kernels = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
     pages: dict[str, list[View]] = {}
     for family, measured in inputs.measured.items():

@@ -95,10 +95,7 @@ def reference_gpu() -> str:
 
 def render(family: str, shown: Rows) -> Findings | None:
     """The family's findings; None where it has none.
-
-    Raises:
-        UserError: a reference does not name exactly one cell of the recording; says where it stands.
-    """
+    Raises UserError, with its place, if a reference does not name exactly one cell of the recording."""
     path = paths.KERNELS_DIR / family / FILE
     if not path.is_file():
         return None
@@ -151,10 +148,7 @@ def _table(match: re.Match[str]) -> str:
 
 def number(reference: str, family: str, shown: Rows) -> Number:
     """What a reference in a family's text stands for.
-
-    Raises:
-        UserError: it does not name exactly one cell, or two numbers.
-    """
+    Raises UserError if it does not name exactly one cell, or two numbers."""
     terms = [_cell(term, family, shown) for term in reference.split(" / ")]
     if len(terms) == 1:
         return terms[0]

@@ -98,10 +98,8 @@ def inline_svg(svg: str, name: str) -> Markup:
 
     Ids get a prefix, and rules of style hold within this figure alone, so that no two figures share any; the prefix is
     short, since hundreds of marks refer to an id. The colours of dark mode are left to the page. The figure's title and
-    description are those that screen readers read.
-
-    Raises:
-        UserError: `svg` holds no SVG, or one that could run a script.
+    description are those that screen readers read. Raises UserError if `svg` holds no SVG, or one that could run a
+    script.
     """
     element = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
     if not element:
@@ -124,10 +122,8 @@ def inline_svg(svg: str, name: str) -> Markup:
 
 class ShownRows:
     """The rows that the pages show, `by_id`: of sweeps, counters, regimes and experiments.
-
     Of libraries no counters and no regimes are shown, of experiments one toolkit's rows and libraries'. `kernels` are
-    those with a page, which has their machine code.
-    """
+    those with a page, which has their machine code."""
 
     def __init__(
         self,
@@ -157,9 +153,7 @@ class ShownRows:
 
     def __call__(self, family: str, key: str) -> str | None:
         """The id of the row that a claim or figure of `family` names; None where the pages show no such row.
-
-        The key of an experiment's names family, experiment, kernel, toolkit and some of its cells.
-        """
+        The key of an experiment's names family, experiment, kernel, toolkit and some of its cells."""
         if built := _BUILD.match(key):
             return f"code-{anchor(built['kernel'])}" if built["kernel"] in self.kernels else None
         # A baseline's row is one of several families.
@@ -193,13 +187,8 @@ def _is_measured(cell: object) -> bool:
 
 class Inputs:
     """The inputs of the report, by the arguments of its command; most are mappings by family, `builds` by kernel.
-
     `findings` are the paper's own figures by name, `picture` the file of the one that is a picture as well, which may
-    be missing; `files` is what the pages link to.
-
-    Raises:
-        UserError: a required one is missing, or one is corrupt.
-    """
+    be missing; `files` is what the pages link to. Raises UserError if a required one is missing, or one is corrupt."""
 
     def __init__(self, arguments: Namespace) -> None:
         self.config = read_json(arguments.config, "the configuration", "write it, or let the workflow do so")
@@ -247,10 +236,7 @@ class Inputs:
 
 def load_sanitizers(recorded: Path | None, families: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """The outcomes in a GPU's recordings, by kernel; none without recordings, or for families that have none.
-
-    Raises:
-        UserError: a file of them is corrupt.
-    """
+    Raises UserError if a file of them is corrupt."""
     outcomes: dict[str, Mapping[str, Any]] = {}
     for family in families if recorded else ():
         folder = Path(recorded or "") / family

@@ -58,10 +58,8 @@ KINDS = {
 
 def machine_code(kernel: registry.Kernel, inputs: Inputs) -> View:
     """The builds of a kernel, and the main loops of its entry points on the architecture that was measured.
-
     `kinds` are those of KINDS that any build has; `several` says whether its source has more than one entry point;
-    `uncompiled` are the toolkits that have a build key alone.
-    """
+    `uncompiled` are the toolkits that have a build key alone."""
     measured_arch = next((family.arch for family in inputs.measured.values() if family.arch), None)
     records = inputs.builds.get(kernel.id, {})
     builds: list[View] = []
@@ -261,9 +259,7 @@ def diff_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
 
 def prediction(source: str) -> str:
     """The paragraph ``Expected:`` at the head of a CUDA or Python source, on one line; empty without one.
-
-    The paragraph ends with the next label, such as ``Takes:``, with an empty line, or with the comment.
-    """
+    The paragraph ends with the next label, such as ``Takes:``, with an empty line, or with the comment."""
     if source.startswith('"""'):
         lines = source.split('"""')[1].splitlines()
     else:
@@ -318,9 +314,7 @@ def gate_view(gate: Mapping[str, Any] | None, kernel: registry.Kernel) -> View:
 
 def case_view(case: Mapping[str, Any], kernel: registry.Kernel) -> Mapping[str, Any]:
     """A numerical case with its error and what is `allowed`, in units of |A||B| and the output's roundoff.
-
-    `allowed` is None where the gate judges by a bound of another kind: it writes gamma 0 with an error.
-    """
+    `allowed` is None where the gate judges by a bound of another kind: it writes gamma 0 with an error."""
     gamma, shape = case.get("gamma"), case.get("shape", "")
     by_another = gamma == 0 and case.get("err_scaled_max") and case.get("passed", True)
     return {
@@ -347,9 +341,7 @@ def _cases(toolkits: Sequence[View]) -> Iterator[tuple[Mapping[str, Any], Sequen
 
 def _gathered(checks: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[tuple[str, Mapping[str, Any]]]]:
     """The same static check of every target, after its toolkit if it names one: pairs of a target and the check.
-
-    The n-th check of a name on one architecture is the same as the n-th on another, though its bound may differ.
-    """
+    The n-th check of a name on one architecture is the same as the n-th on another, though its bound may differ."""
     gathered: dict[tuple[str, int], list[tuple[str, Mapping[str, Any]]]] = {}
     seen: Counter[tuple[str, str]] = Counter()
     for toolkit, check in checks:

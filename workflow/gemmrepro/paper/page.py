@@ -220,9 +220,7 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim], families: Sequence
 
 def _texts(verdicts: VerdictsView, families: Sequence[View]) -> list[View]:
     """The articles with claims, two parts of one text as one: who wrote it, and how many statements were decided.
-
-    `families` are those that its claims are about, which it is the article of or not.
-    """
+    `families` are those that its claims are about, which it is the article of or not."""
     found = []
     for text in references():
         claims = [claim for claim in verdicts.claims if claim.article in text.articles]
@@ -251,9 +249,7 @@ def _tables_of(articles: Collection[str], families: Sequence[View]) -> list[View
 
 def _stories(inputs: Inputs) -> list[View]:
     """What became of claims, told: of those found wrong, and where nothing is corrected of those that hold.
-
-    One with numbers of the reference recording is told of its GPU alone.
-    """
+    One with numbers of the reference recording is told of its GPU alone."""
     verdicts, known = inputs.verdicts, {claim.id: claim for claim in inputs.verdicts.claims}
     listed_wrong = {claim.id for each in verdicts.corrections for claim in each.claims}
     found = []

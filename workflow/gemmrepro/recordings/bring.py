@@ -59,9 +59,7 @@ from gemmrepro.registry import card
 
 def bring_sweep(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
     """Check a family's recording and copy it to `out` with its statuses set; returns (rows, stale rows).
-
-    A family without a recording on a GPU that has others gets no rows: its claims are "not measured".
-    """
+    A family without a recording on a GPU that has others gets no rows: its claims are "not measured"."""
     folder = recorded / family
     # Gates and experiments may have been recorded without any times.
     timed = any((folder / name).exists() for name in FILES)
@@ -157,10 +155,7 @@ def experiments_step(options: Namespace) -> int:
 
 def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, highest: float = 0.0) -> None:
     """Check every row against its columns and what its experiment says of it, and that none occurs twice.
-
-    Args:
-        highest: the GPU's highest SM clock in MHz; 0 if unknown.
-    """
+    `highest`: the GPU's highest SM clock in MHz; 0 if unknown."""
     kinds: dict[str, Any] = dict.fromkeys((*BEFORE, *AFTER), "text")
     kinds |= {column.name: column.kind for column in experiment.columns}
     check_cells({name: Column("", kind, optional=True) for name, kind in kinds.items()}, rows, path)
@@ -197,10 +192,7 @@ def read_checked(
     family: str, experiment: Experiment, recorded: Path, build: Path
 ) -> tuple[list[dict[str, str]], dict[str, Any]]:
     """An experiment's recorded rows with their statuses set, and their circumstances; empty if never recorded.
-
-    Args:
-        recorded: the folder of a GPU's recordings.
-    """
+    `recorded`: the folder of a GPU's recordings."""
     folder = Path(recorded) / family / experiments.RECORDINGS
     table, manifest = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
     if not table.exists() and not manifest.exists():
@@ -226,10 +218,7 @@ def _marked(
     rows: Sequence[Mapping[str, str]], build: Path, run_keys: Mapping[str, str], same_declaration: bool
 ) -> list[dict[str, str]]:
     """`rows` with their status set: "current" where what ran then is what would run today, else "stale".
-
-    Args:
-        run_keys: the recorded run keys, by kernel and toolkit (``crt.fused cuda13``).
-    """
+    `run_keys`: the recorded run keys, by kernel and toolkit (``crt.fused cuda13``)."""
     current = CurrentKeys(build)
 
     def is_current(row: Mapping[str, str]) -> bool:

@@ -106,10 +106,7 @@ def on_two_cards(before: Side, after: Side) -> bool:
 
 def compared(before: Side, after: Side, toolkits: tuple[str, str] | None = None) -> list[Change]:
     """What became of the rows that both sides have, as COLUMNS say, without the family.
-
-    Args:
-        toolkits: those whose rows are compared, before and after; by default each with its own.
-    """
+    `toolkits`: those whose rows are compared, before and after; by default each with its own."""
     pair = toolkits or (None, None)
     old, new = before.by_point(pair[0]), after.by_point(pair[1])
     same_gpu, apart = before.gpu == after.gpu, 1 + 2 * CARDS * on_two_cards(before, after)

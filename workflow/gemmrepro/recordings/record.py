@@ -94,12 +94,8 @@ def _copy(source: Path, target: Path, names: Iterable[str]) -> None:
 
 class Family:
     """Records one family: judges, measures and files it.
-
-    Args:
-        asked: the command line's options.
-        config: the configuration with the command line's changes.
-        gpu: name, driver and slug of the GPU at hand.
-    """
+    `asked`: the command line's options; `config`: the configuration with the command line's changes; `gpu`: name,
+    driver and slug of the GPU at hand."""
 
     def __init__(self, name: str, asked: Namespace, config: dict[str, Any], gpu: Mapping[str, str]) -> None:
         self.name, self.asked, self.gpu, self.config = name, asked, gpu, config
@@ -173,9 +169,7 @@ class Family:
 
     def _is_judged(self, kernel: Kernel, verdict: Mapping[str, Any]) -> bool:
         """Whether `verdict` is today's numerical gate's, given on this machine and on today's runs.
-
-        "not run" is no verdict: what was in the way, such as a missing binary, may be gone.
-        """
+        "not run" is no verdict: what was in the way, such as a missing binary, may be gone."""
         if (verdict.get("gpu"), verdict.get("driver")) != (self.gpu["name"], self.gpu["driver"]):
             return False
         for toolkit in self._toolkits(kernel):
@@ -246,9 +240,7 @@ _EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
 
 def _current(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, str]]:
     """The recorded rows that are current, without those of kernels that are gone; none where nothing is recorded.
-
-    What is not built here, such as another toolkit's binaries, keeps the status that it has.
-    """
+    What is not built here, such as another toolkit's binaries, keeps the status that it has."""
     known = {kernel.id: kernel for kernel in registry.kernels()}
     rows = read_rows(path, columns) if path.is_file() else []
     rows = [row for row in rows if row["toolkit"] == LIBRARY or row["kernel"] in known]
@@ -264,9 +256,7 @@ def _current(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, 
 
 def merge(measured: Path, recorded: Path, build: Path) -> int:
     """Write into `recorded` the rows of `measured`, and those of its own that are not stale and not measured anew.
-
-    run.json is that of `measured`; its `earlier` says how the other rows were taken. Returns how many these are.
-    """
+    run.json is that of `measured`; its `earlier` says how the other rows were taken. Returns how many these are."""
     new, counters = read_rows(measured / SUMMARY, SUMMARY_COLUMNS), read_rows(measured / COUNTERS, COUNTER_COLUMNS)
     run = read_json(measured / RUN, "what was measured", "measure again")
     with card.of(run["gpu"]):

@@ -225,10 +225,7 @@ def declared(path: Path) -> list[Mapping[str, Any]]:
 
 def document_of(path: Path) -> Mapping[str, Any]:
     """A claims.yaml with its tables as one entry per case.
-
-    Raises:
-        UserError: it is not YAML, a table names no cases, or an entry lacks what every one has.
-    """
+    Raises UserError if it is not YAML, a table names no cases, or an entry lacks what every one has."""
     return _document(path, schemas.text_at(path))
 
 

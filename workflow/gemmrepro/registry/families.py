@@ -129,9 +129,7 @@ TUNE_AGAIN = "run snakemake --config tuned_gpu=none tune on that GPU"
 
 def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
     """The kernel with the tuned constants, or nothing if it was never tuned for this GPU.
-
-    Raises UserError if the file of winners is corrupt, or has constants outside the tunable's space.
-    """
+    Raises UserError if the file of winners is corrupt, or has constants outside the tunable's space."""
     path = winners_path(tunable.id.split(".", 1)[0])
     if not path.is_file():
         return ()

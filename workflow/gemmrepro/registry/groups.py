@@ -188,9 +188,7 @@ class Expect:
 @dataclass(frozen=True)
 class Refusal:
     """Architectures (``80``) for which the compiler must refuse a source; once it accepts, the static gate fails.
-
-    `message` is a regular expression that the compiler's message must contain, `why` the reason in a sentence.
-    """
+    `message` is a regular expression that the compiler's message must contain, `why` the reason in a sentence."""
 
     archs: tuple[str, ...]
     message: str
@@ -249,8 +247,8 @@ class TensorMap:
 
     Attributes:
         box: (rows, columns) of a tile, in elements of the matrix as stored.
-        swizzle: the span in bytes within which 16-byte chunks are permuted in shared memory: 0 (none), 32, 64 or 128.
-            A row of a swizzled tile must not be wider.
+        swizzle: the span in bytes within which 16-byte chunks are permuted in shared memory: 0 (none), 32, 64 or 128. A
+            row of a swizzled tile must not be wider.
     """
 
     box: tuple[int, int]
@@ -336,8 +334,8 @@ class Run:
 
     Attributes:
         variants: entry points for different shapes, of which `choose` names one; the record's own is the first.
-        steps: several launches in order, or a function from a shape to them. The function may omit steps, but each
-            must occur on one of `USUAL_SHAPES`. The record itself describes the main one, its `Code.entry`.
+        steps: several launches in order, or a function from a shape to them. The function may omit steps, but each must
+            occur on one of `USUAL_SHAPES`. The record itself describes the main one, its `Code.entry`.
         program: a host program that decides between launches; its argument is a `gpu.loaded.Launches`.
     """
 

@@ -43,9 +43,7 @@ stale."""
 
 def run_key(kernel: Kernel, build_key: str, shape: Shape | None = None, *, timed: bool = True) -> str:
     """What a measurement of `kernel` on `shape` is filed under: 16 hex digits. Without a shape: on the usual ones.
-
-    `timed`: whether the way of timing counts, as it does for all but a gate's verdict.
-    """
+    `timed`: whether the way of timing counts, as it does for all but a gate's verdict."""
     shapes = usual_shapes(kernel) if shape is None else [shape]
     # The first method is left out: recordings made by it have no number.
     method = [TIMING_METHOD] if timed and TIMING_METHOD > 1 else []

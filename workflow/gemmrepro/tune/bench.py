@@ -108,10 +108,8 @@ class Bench:
 
     def __init__(self, session: device.Session, listing: Listing, journal: Path) -> None:
         """Open the journal, and leave out the candidate that broke the process before this one.
-
-        Raises:
-            UserError: the candidates were compiled for another GPU, or there is no baseline to compare them with.
-        """
+        Raises UserError if the candidates were compiled for another GPU, or there is no baseline to compare them
+        with."""
         sample = next(iter(listing.candidates.values())).kernel
         self.session, self.listing = session, listing
         if not sample.problem.operation.matrix_product or sample.timing.baseline is None:
@@ -141,10 +139,7 @@ class Bench:
     @contextlib.contextmanager
     def at_work(self, name: str) -> Iterator[None]:
         """Mark a candidate as being at work; a hang ends the process.
-
-        Raises:
-            Broken: it failed, which may have broken the GPU's context; the marker says how.
-        """
+        Raises Broken, with how, if it failed, which may have broken the GPU's context."""
         at_work = marker(self._journal.folder)
         write_atomic(at_work, name)
         signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
@@ -266,11 +261,7 @@ DIGITS = {"tflops": 2, "median_us": 2, "baseline_median_us": 2, "ratio": 4, "rat
 
 def search(bench: Bench, sizes: Sequence[int], out: Path) -> None:
     """Find the best candidate; writes the table of all of them as CSV beside `out`, and then the result as JSON.
-
-    Raises:
-        UserError: no candidate could be timed.
-        Broken: a candidate may have broken the GPU's context.
-    """
+    Raises UserError if no candidate could be timed, Broken if one may have broken the GPU's context."""
     listing, shapes, limits = bench.listing, [Shape.cube(size) for size in sizes], Limits.here()
     tunable, gpu, table = listing.tunable, bench.session.gpu, out.with_suffix(".csv")
     left_out = {name: reason for name in listing.candidates if (reason := listing.unfit(name, shapes, limits))}

@@ -62,8 +62,7 @@ def candidates(tunable: Tunable) -> list[Candidate]:
 @dataclass(frozen=True)
 class Compiled:
     """The result of compiling one candidate: the compiler's first error, or registers and bytes spilled by a thread,
-    and static shared memory of a block.
-    """
+    and static shared memory of a block."""
 
     build_key: str
     target: str
@@ -93,9 +92,7 @@ class Limits:
 @dataclass(frozen=True)
 class Listing:
     """The compile step's results for all candidates of a tunable, by digest.
-
-    `packages` are the versions that enter the build keys; the measuring machine need not have them installed.
-    """
+    `packages` are the versions that enter the build keys; the measuring machine need not have them installed."""
 
     folder: Path
     tunable: Tunable
@@ -109,10 +106,7 @@ class Listing:
     @classmethod
     def read(cls, folder: Path, tunable: Tunable) -> Listing:
         """Read what the compile step left in `folder`, and check it against today's registry and sources.
-
-        Raises:
-            UserError: it is missing or corrupt, or belongs to another tunable, an older space or older sources.
-        """
+        Raises UserError if it is missing or corrupt, or belongs to another tunable, an older space or older sources."""
         again = f"run the compile step again: python -m gemmrepro tune-compile --kernel {tunable.id}"
         path = folder / LISTING
         found = {candidate.digest: candidate for candidate in candidates(tunable)}
@@ -162,10 +156,8 @@ class Listing:
 
 def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jobs: int) -> Listing:
     """Compile every candidate for `arch` ("90"), `jobs` at a time, and write ``candidates.json`` into `folder`.
-
-    Raises:
-        UserError: the toolkit is missing or does not know `arch`, a source is missing, or no candidate compiles.
-    """
+    Raises UserError if the toolkit is missing or does not know `arch`, a source is missing, or no candidate
+    compiles."""
     toolkit = find_toolkit(toolkit_name)
     combinations = candidates(tunable)
     sample, start = combinations[0].kernel, time.monotonic()
@@ -198,10 +190,7 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
 
 def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folder: Path) -> Compiled:
     """Compile one candidate for `target` into `folder`, unless this very build of it lies there already.
-
-    Raises:
-        UserError: the source does not define the record's entry point.
-    """
+    Raises UserError if the source does not define the record's entry point."""
     kernel = candidate.kernel
     binary, record = folder / f"{candidate.digest}.fatbin", folder / f"{candidate.digest}.json"
     compiled = Compiled(build_key(kernel, toolkit.version), target)

@@ -19,10 +19,8 @@ from gemmrepro.registry.chips import same_gpu
 @dataclass(frozen=True)
 class Reading:
     """The values that one toolkit's rows give for a claim; one value for most metrics.
-
     `toolkit` is None if no toolkit built what was measured; `exact` counts the points without a quotient because both
-    sides are zero.
-    """
+    sides are zero."""
 
     toolkit: str | None
     values: tuple[Value, ...]
@@ -36,9 +34,7 @@ class Reading:
 @dataclass(frozen=True)
 class Readings:
     """The reading that a claim is judged on, and those of other toolkits.
-
-    `carried` says how published values carry over by rates of the chips; None where they need not.
-    """
+    `carried` says how published values carry over by rates of the chips; None where they need not."""
 
     judged: Reading
     others: tuple[Reading, ...] = ()
@@ -100,11 +96,8 @@ class FigureMetric:
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
         """A reading for each toolkit that has one. The first toolkit with rows of the family is the one that counts.
-
-        Raises:
-            NotMeasured: no toolkit has a reading; the reason is that of the first.
-            OtherToolkitsOnly: the toolkit that counts has none.
-        """
+        Raises NotMeasured, for the first toolkit's reason, if none has a reading, OtherToolkitsOnly if the one that
+        counts has none."""
         readings: list[Reading] = []
         reasons: list[NotMeasured] = []
         toolkits = evidence.toolkits(claim.toolkits)
