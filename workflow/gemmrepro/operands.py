@@ -45,9 +45,9 @@ class Operands:
     int32 [x after k steps from n, cycles, nanoseconds]. walk: input links[n], output int32 [place after k hops in
     words, cycles, nanoseconds]. stream: input words[n], output sums of what k passes read. copy: input and output
     matrices [m,n]. gelu: input x[n], output y[n]. ceiling_flops: output one float; `iterations` of the loop; alpha and
-    beta are the loop's a and b. ceiling_bytes: input and output of shape.n elements of 16 bytes. vector_copy: input and
-    output of shape.n elements. reduce: input x[n], output one element, their sum. histogram: input ids[n], int32;
-    output counts[k + 1]: one per bin, and the number of ids outside [0, k) last.
+    beta are the loop's a and b. ceiling_bytes, vector_copy: input and output of shape.n elements, the former's of 16
+    bytes. reduce: input x[n], output their sum. histogram: input ids[n], int32; output counts[k + 1]: one per bin, and
+    ids outside [0, k) last.
     """
 
     problem: Problem

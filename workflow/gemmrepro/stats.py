@@ -50,10 +50,10 @@ class Interval:
 def median_ranks(count: int) -> tuple[int, int, float]:
     """Ranks (0-based) of the order statistics that bound the median of `count` samples, and their coverage.
 
-    The number of samples below the median is binomial(count, 1/2), so the interval between the order statistics of rank
-    l and count-1-l covers the median with probability 1 - 2 P(X <= l) (H. A. David and H. N. Nagaraja, *Order
-    Statistics*, section 7.1). The result is the largest l that reaches CONFIDENCE. With fewer than 6 samples none does,
-    and the whole range is returned. Raises ValueError if there is no sample.
+    The samples below the median are binomial(count, 1/2), so the order statistics of ranks l and count-1-l bound it
+    with probability 1 - 2 P(X <= l) (H. A. David and H. N. Nagaraja, *Order Statistics*, section 7.1). The result is
+    the largest l that reaches CONFIDENCE; fewer than 6 samples, of which none does, give the whole range. Raises
+    ValueError without samples.
     """
     if count < 1:
         raise ValueError("a median needs at least one sample")

@@ -48,13 +48,10 @@ EVICTION = 2
 """Memory touched between two uses of the same operands, in multiples of the L2's size."""
 
 SETTLE_SECONDS = 0.03
-"""The least time that the GPU is kept busy before a round."""
 
 SETTLE_CAP_SECONDS = 0.5
-"""The most time that the GPU is kept busy before a round."""
 
 CHUNK_SECONDS = 0.05
-"""Samples are queued in chunks of about this long."""
 
 LAUNCH_SECONDS, FLUSH_SECONDS = 20e-6, 150e-6
 """Approximate overhead of a sample and of an L2 flush; only used to plan how many samples fit into a round."""
@@ -230,11 +227,9 @@ class Timer:
             last = stretch
 
     def capture(self, calls: Sequence[Callable[[], None]]) -> Any:
-        """A CUDA graph of `calls` in order."""
         return cuda_graphs.captured(self.session.stream, calls)
 
     def replay(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Launch `calls` once, as a graph, and wait for them."""
         graph = self.capture(calls)
         graph.launch(self.session.stream)
         self.session.sync()

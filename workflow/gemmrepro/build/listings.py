@@ -29,12 +29,10 @@ class Listings:
 
     @cached_property
     def resources(self) -> str:
-        """``cuobjdump --dump-resource-usage``."""
         return run(["cuobjdump", "--dump-resource-usage", str(self.path)]).stdout
 
     @cached_property
     def elf(self) -> str:
-        """``cuobjdump -elf``."""
         return run(["cuobjdump", "-elf", str(self.path)]).stdout
 
     @cached_property

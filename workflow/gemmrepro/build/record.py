@@ -36,12 +36,7 @@ class Usage:
 @dataclass(frozen=True, kw_only=True)
 class MachineCode(Usage):
     """The code of one entry point for one architecture.
-
-    Attributes:
-        constant_bytes: size of constant bank 0.
-        instructions: static counts of opcodes with their modifiers.
-        hot_loop: listing of the innermost loop with the most arithmetic (`sass.Function.hot_loop`).
-    """
+    `instructions`: static counts of opcodes with their modifiers; `hot_loop`: listing of `sass.Function.hot_loop`."""
 
     constant_bytes: int
     barriers: int

@@ -98,9 +98,8 @@ def code_hash(*start: str, without: frozenset[str] = frozenset(), within: frozen
 def modules_hash(*start: str | Path, without: frozenset[str] = frozenset()) -> str:
     """16 hex digits that change with the code of every module of ours that `start` imports, at any depth.
 
-    `start` are modules, or Python files outside the library. Comments, docstrings and layout do not count, nor do
-    modules in `without` and what they alone import; annotations do, since some are read. Raises ValueError if there is
-    no such module.
+    `start`: modules, or Python files outside the library. Comments, docstrings and layout do not count, nor do modules
+    in `without` and what they alone import; annotations do, as some are read. Raises ValueError without such a module.
     """
     hashes: dict[str, str] = {}
     waiting = list(start)

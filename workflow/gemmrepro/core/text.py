@@ -24,8 +24,8 @@ def hidden_character(text: str) -> str:
 
 def filled_in(text: str, figures: Mapping[str, object]) -> str:
     """`text` with each {name} replaced by the figure of that name.
-    Unlike `str.format` it takes no attributes, items or formats, by which a text could ask for more memory than there
-    is. Raises KeyError if there is no such figure, ValueError if a brace is left open or a field is no mere name."""
+    Without `str.format`'s attributes, items and formats, which could take any amount of memory. Raises KeyError for an
+    unknown figure, ValueError for an open brace or a field that is no mere name."""
     parts = []
     for literal, name, form, conversion in string.Formatter().parse(text):
         parts.append(literal)

@@ -28,7 +28,6 @@ class Printed:
         return Printed(self.value / (other.value if isinstance(other, Printed) else other), self.hardware)
 
     def inverse(self) -> Printed:
-        """One over it."""
         return Printed(1 / self.value, self.hardware)
 
 
@@ -50,7 +49,6 @@ class Measured:
         return Measured(self.value / other, self.low / other, self.high / other, self.stale, self.keys)
 
     def inverse(self) -> Measured:
-        """One over it."""
         return Measured(1 / self.value, 1 / self.high, 1 / self.low, self.stale, self.keys)
 
 
@@ -84,8 +82,7 @@ class Numbers(Protocol):
         """The one row of numbers.csv of the article (or of `article`). Raises UserError for several."""
 
     def swept(self, kernel: str, column: str, n: int, cache: str = "warm") -> Measured | None:
-        """``tflops``, ``gbps``, ``median_us`` or ``ratio`` of a kernel's square problem or copy, by the family's
-        toolkit."""
+        """``tflops``, ``gbps``, ``median_us`` or ``ratio`` of a kernel's cube or copy, by the family's toolkit."""
 
     def found(self, experiment: str, kernel: str, column: str, **cells: Any) -> Measured | None:
         """The first row of an experiment's kernel or library with these cells."""
@@ -111,7 +108,6 @@ class Table:
         caption: what is drawn and how both sides are made comparable, in one to three sentences.
         counts: what other panels of marks hold, whose numbers stand in the figure's table alone.
         says: see `gemmrepro.experiments.Says`; without it, or where it says nothing, the title is the subject.
-        article: filled in from the folder.
     """
 
     name: str

@@ -172,7 +172,6 @@ def read(arguments: Namespace) -> Inputs:
 
 
 def own_step(options: Namespace) -> int:
-    """Draw the kernels of one's own beside their baselines."""
     found = [read_json(path, "the result", "run the target 'own' again") for path in options.results]
     measured = pd.DataFrame([row for each in found for row in each["rows"]])
     about: dict[str, Any] = next((each["gpu"] for each in found if "gpu" in each), {})
@@ -182,7 +181,6 @@ def own_step(options: Namespace) -> int:
 
 
 def main(options: Namespace) -> int:
-    """Draw a family's figures, or the paper's own of what was judged."""
     inputs = read(options)
     options.out.mkdir(parents=True, exist_ok=True)
     names = options.figures.split(",") if options.figures else []

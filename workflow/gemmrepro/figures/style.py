@@ -101,7 +101,6 @@ class Page:
         return self.width < 5
 
     def pick(self, wide: Any, narrow: Any) -> Any:
-        """One of the two."""
         return narrow if self.narrow else wide
 
 
@@ -119,7 +118,6 @@ class Drawing:
         table: its numbers, a dict per line.
         paint: draws it for a page; for screens of 390 pixels that is `NARROW`.
         rows: the keys of the rows that it shows.
-        stale: whether any row is stale.
         shown: the rows that it was drawn from, if not all of its family or of the paper.
     """
 

@@ -138,7 +138,7 @@ def bound(problem: Problem, k: int) -> float:
 
 
 def allowed_error(limit: float | None, dtype_out: str) -> float | None:
-    """What the numerical gate allows, in the units in which errors are given: |A||B| and the output's roundoff.
+    """What the numerical gate allows, in the units of errors: |A||B| and the output's roundoff.
     A result narrower than fp32 is rounded once more, by one such unit (see the module's docstring)."""
     unit = UNIT_ROUNDOFF.get(dtype_out)
     if limit is None or unit is None:
@@ -148,10 +148,8 @@ def allowed_error(limit: float | None, dtype_out: str) -> float | None:
 
 def underflow_allowance(k: int, alpha: float, dtype: str = "fp32", accumulator: str = "fp32") -> float:
     """What rounding to subnormals may add over `k` + 3 fp32 operations: half a step each, times alpha where above 1.
-
-    A result of `dtype` narrower than fp32 is rounded once more, by half of its own step. Results of fp64 and of
-    integers are summed in their own type. Sums in an fp16 `accumulator` are rounded once a block, by half of its step.
-    """
+    A narrower `dtype` is rounded once more, by half of its step; fp64 and integers are summed in their own type. Sums
+    in an fp16 `accumulator` are rounded once a block, by half of its step."""
     if dtype in ("fp64", "int32"):
         return 0.5 * (k + 3) * SUBNORMAL_STEP[dtype] * max(1.0, abs(alpha))
     last = 0.5 * SUBNORMAL_STEP[dtype] if dtype != "fp32" else 0.0

@@ -1,7 +1,7 @@
 """The numerical gate of the micro-kernels that measure arithmetic ceilings: do they execute the FLOP that they count?
 
-Each result must match a NumPy emulation of the loop. The multiply-add loops only write a sum if their values exceed a
-bound; the tensor-core loops write the sum of one thread.
+Each result must match a NumPy emulation. The multiply-add loops write a sum only if their values exceed a bound, the
+tensor-core loops the sum of one thread.
 """
 
 from __future__ import annotations
@@ -83,8 +83,7 @@ def _threads(kernel: Kernel) -> int:
 
 def shears(a: float, b: float, shear_pairs: int, pairs: int, threads: int) -> np.ndarray:
     """The sums of the FFMA ceiling's threads, emulated in NumPy: [threads] float64.
-    Each multiply-add is a float64 operation rounded to float32, which is exact except for rare double roundings, so a
-    comparison must allow a few units in the last place."""
+    Each FMA is a float64 operation rounded to float32, exact except for rare double roundings: allow a few ulp."""
     thread = np.arange(threads, dtype=np.float32)[:, None]
     pair = np.arange(pairs, dtype=np.float32)[None, :]
 

@@ -45,7 +45,6 @@ SCALARS = ((1.0, 0.0), (0.125, 0.5), (-0.25, 1.0), (0.03125, -0.75), (0.0, 2.0))
 DISTRIBUTIONS = ("normal", "uniform", "zero rows and columns", "cancellation", "Inf and NaN")
 
 REPEATS = 3
-"""Launches of one case that must agree bit for bit."""
 
 
 def gelu(z: np.ndarray) -> np.ndarray:

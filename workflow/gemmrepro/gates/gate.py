@@ -1,7 +1,7 @@
 """The interface of an operation's numerical gate, and what all gates share: guarded arrays and comparison by elements.
 
-A result is compared with a reference element by element. Where the exact scale |A||B| is zero, C must be zero exactly.
-NaN passes only where the reference is NaN, infinity only where it is infinite.
+Where the exact scale |A||B| is zero, C must be zero exactly. NaN passes only where the reference is NaN, infinity only
+where it is infinite.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ GUARD = 2048
 """Guard elements on each side of an array; 4 KB or more keeps the array's own alignment."""
 
 GUARD_BITS = {8: 0x7FFE5A5A5A5A5A5A, 4: 0x7FE5A5A5, 2: 0x7FE5, 1: 0x7F}
-"""Quiet NaNs whose payload no arithmetic produces, by element size in bytes. The 16-bit one is NaN in fp16 and bf16,
-the 8-bit one in e4m3 and e5m2; as signed integers they are near the largest."""
+"""Quiet NaNs whose payload no arithmetic produces, by element size in bytes: NaN in fp16 and bf16, in e4m3 and e5m2; as
+signed integers near the largest."""
 
 SOURCE_GUARD_BITS = {8: 0x7FFE3C3C3C3C3C3C, 4: 0x7FE3C3C3, 2: 0x7FE3, 1: 0xFF}
 """Guard bits of inputs. They differ from those of outputs, so that a copy of one element too many is detected."""
@@ -62,10 +62,10 @@ class Verdict:
     """Outcome of comparing one result.
 
     Attributes:
-        err_scaled_max: largest |C - C*| / (|A||B| scale) in units of the output type's unit roundoff, after subtracting
-            the allowance for subnormal rounding; None if no element has a finite reference and a positive scale.
-        err_fro: Frobenius norm of C - C* over that of C*, for the finite elements; None if the latter is 0.
-        message: what is wrong, with the first wrong element; empty if it passed.
+        err_scaled_max: largest |C - C*| / (|A||B| scale) in units of the output's roundoff, less the subnormal
+            allowance; None if no element has a finite reference and a positive scale.
+        err_fro: ||C - C*||_F / ||C*||_F over the finite elements; None if the divisor is 0.
+        message: the fault, with the first wrong element; empty if it passed.
     """
 
     passed: bool
@@ -94,11 +94,10 @@ def compare(
         scale: [m, n] float64, |alpha| |A||B| + |beta| |C0|.
         bound: gamma. If `dtype` is narrower than fp32, the final rounding to it is allowed in addition.
         underflow: absolute allowance for subnormal rounding.
-        scheme: allowance in addition to all rounding, a number or an array that broadcasts to [m, n]
-            (`Promises.error`).
-        reach: [m, n] float64, the largest sum along the way if sums are kept in fp16, where it may overflow; None if
-            only the result can.
-        rows: number of rows that are judged at a time, which limits the memory in use.
+        scheme: a further allowance (`Promises.error`), a number or an array that broadcasts to [m, n].
+        reach: [m, n] float64, the largest of the fp16 sums along the way, which may overflow; None if only the result
+            can.
+        rows: rows that are judged at a time, which limits the memory in use.
     """
     xp = namespace(result)
     if result.shape != reference.shape or result.shape != scale.shape:
@@ -283,6 +282,4 @@ class Gate(ABC):
 
     @abstractmethod
     def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
-        """Judge the output of one launch on `operands`, on the GPU.
-        `reference`: the result of `reference` for these operands. `kernel`: the kernel that was launched; None for a
-        library."""
+        """Judge the output of one launch on `operands` against `reference`; `kernel` is None for a library."""

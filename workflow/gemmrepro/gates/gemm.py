@@ -35,13 +35,8 @@ KEPT_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class CaseData:
-    """The data of a case on the host, shared by all kernels of a problem.
-
-    Attributes:
-        a, b: stored operands, as the problem lays them out; `c`: C before the launch, poison where beta is 0.
-        wide: A[m,k] and B[k,n] in float64, exactly.
-        reference, scale: see `gate.reference_gemm`.
-    """
+    """The data of a case on the host, shared by all kernels of a problem. `a`, `b`: stored operands, as the problem
+    lays them out; `c`: C before the launch, poison where beta is 0. `wide`: A[m,k] and B[k,n] in float64, exactly."""
 
     a: np.ndarray
     b: np.ndarray

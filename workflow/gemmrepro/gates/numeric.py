@@ -1,18 +1,16 @@
 """The numerical gate: is a kernel's result as accurate as its arithmetic allows?
 
-Every element of C = alpha A B + beta C0 must be within the bound of `gates.bounds` of the same expression in float64.
-If that bound is coarse, there are also cases of small integers, whose sums are exact in fp32: C must then be C* rounded
-to nearest, bit for bit. Outputs are poisoned with NaN before every launch, arrays lie between guard bands of NaN whose
-payload is checked afterwards, inputs must stay unchanged, and launches on the same input must agree bit for bit (a
-difference is a race).
+Every element of C = alpha A B + beta C0 must be within the bound of `gates.bounds` of the same expression in float64;
+where that bound is coarse, small integers must also give C* rounded to nearest, bit for bit. Outputs are poisoned with
+NaN before every launch, arrays lie between guard bands of NaN, inputs must stay unchanged, and launches on the same
+input must agree bit for bit (a difference is a race).
 
     python -m gemmrepro judge-numbers --kernels ladder.naive --build results/build --seeds 2 \\
         --out results/gates/numeric/ladder.naive.json
     python -m gemmrepro judge-numbers --family ladder --build results/build --seeds 2 --out-dir results/gates/numeric
     python -m gemmrepro judge-numbers --kernels ladder.naive=cuda12 ladder.smem=cuda12,cuda13 ...
 
-Of a kernel that names no toolkits every binary that was built is judged; of one with an empty list (``ladder.smem=``)
-none, and its verdict has no toolkit.
+Without toolkits every binary that was built is judged; with an empty list (``ladder.smem=``) none.
 """
 
 from __future__ import annotations
@@ -87,7 +85,6 @@ class Wanted:
         return [Wanted(self.kernel, (name,), entry) for name in self.built(build) for entry in entries] or [self]
 
     def built(self, build: Path) -> Iterator[str]:
-        """Those of its toolkits whose build record is in `build`."""
         return (name for name in self.toolkits if (Path(build) / name / f"{self.id}.json").is_file())
 
 
@@ -116,7 +113,6 @@ def _machine(gpu: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary_line(result: dict[str, Any]) -> str:
-    """One aligned line per kernel."""
     parts = []
     for toolkit, verdict in result["toolkits"].items():
         kernel = registry.kernel(result["kernel"])
@@ -299,7 +295,6 @@ def _work(arguments: Namespace) -> int:
 
 
 def usable(session: Session) -> bool:
-    """Whether the GPU's context is still usable."""
     try:
         session.sync()
     except UserError:

@@ -50,7 +50,6 @@ from gemmrepro.operations import REFERENCE_ROWS, SCALED_BLOCK, Problem, Shape, c
 from gemmrepro.registry import Kernel
 
 REPEATS = 3
-"""Launches of one case that must agree bit for bit."""
 
 EXACT = "small integers, scales of powers of two"
 INPUTS = ("normal", "uniform", "wide scales", EXACT, "zero rows and columns", "NaN")
@@ -80,7 +79,6 @@ def scaled_gamma(k: int, dtype: str = "fp8_e4m3") -> float:
 
 
 def draw(problem: Problem, case: Case) -> Drawn:
-    """The operands of a case, the same on every machine."""
     shape = case.shape
     rng = np.random.default_rng([case.seed, shape.m, shape.n, shape.k, INPUTS.index(case.inputs)])
     (_, _, size_a, size_b) = problem.operation.arrays(problem, shape).inputs

@@ -75,9 +75,8 @@ LT_ALGORITHM = (
 """cublasLtMatmulAlgoConfigAttributes_t: what tells algorithms apart, its number, and the type of its value."""
 
 MATH_MODES = {"default": 0, "tf32": 3, "fp32 emulated": 4, "fp64 emulated": 8}
-"""cublasMath_t values. "tf32" rounds fp32 operands to TF32, which the gate must reject. "fp32 emulated" computes fp32
-products from nine of bf16 (BF16x9; cuBLAS 12.9 and later), "fp64 emulated" fp64 ones from 8-bit integers (13.0.2 and
-later)."""
+"""cublasMath_t values. "tf32" rounds fp32 operands to TF32, which the gate must reject. "fp32 emulated" is fp32 by nine
+bf16 products (cuBLAS 12.9 and later), "fp64 emulated" fp64 by 8-bit integers (13.0.2)."""
 
 EMULATED = {"fp32 emulated": "12.9", "fp64 emulated": "13.0.2"}
 """The first nvidia-cublas that has a mode of emulation."""
@@ -86,18 +85,15 @@ EAGER = 2
 """cublasEmulationStrategy_t: emulate wherever possible, not only where cuBLAS expects it to be faster."""
 
 WORKSPACE_BYTES = 32 << 20
-"""The size that cuBLAS's manual recommends for Hopper; smaller GPUs need less. It is allocated here, since otherwise a
-captured call would put cuBLAS's own allocation into the timed graph."""
+"""The size that cuBLAS's manual recommends for Hopper. Allocated here: a captured call would put cuBLAS's own
+allocation into the timed graph."""
 
 
 FAST = "cublas.gemm_fast"
-"""The baseline with fast accumulation of 8-bit floats."""
 
 HALF_SUMS = "cublas.gemm_half_sums"
-"""The baseline that accumulates fp16 in fp16."""
 
 FUSED = "cublas.gemm_gelu_bias"
-"""The baseline with GELU and a bias in its epilogue."""
 
 OWN_LISTS = (FAST, HALF_SUMS, FUSED)
 """Baselines with lists of algorithms of their own."""
@@ -108,11 +104,8 @@ TRIAL_MS = 800.0
 
 class Trials:
     """The algorithms that a session's trials chose, and the maximum duration of a trial.
-
-    An algorithm is an index into the list that `gemmrepro.gpu.baselines` makes for the problem: cublasGemmEx if it
-    supports the types, then the candidates of cublasLt's heuristic. The heuristic returns the same list in every
-    process.
-    """
+    An algorithm is an index into the list of `gemmrepro.gpu.baselines`: cublasGemmEx if it supports the types, then
+    cublasLt's candidates, which are the same in every process."""
 
     def __init__(self) -> None:
         self.milliseconds = TRIAL_MS
@@ -217,8 +210,7 @@ def _pointer(array: Any) -> int:
 @dataclass(frozen=True)
 class ColumnMajor:
     """A row-major GEMM as column-major BLAS sees it: C'[n,m] = op(B') A', so M is n and N is m there.
-    The first matrix is B and the second A; `op_first` is OP_T where B is stored K-major, `op_second` where A is stored
-    M-major."""
+    `op_first` is OP_T where B (the first matrix) is stored K-major, `op_second` where A is stored M-major."""
 
     m: int
     n: int

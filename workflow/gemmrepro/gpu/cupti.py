@@ -1,8 +1,7 @@
-"""CUPTI through ctypes: the library, its calls and its errors.
+"""CUPTI through ctypes: the library, its calls and its errors. Loading it needs no GPU.
 
-Every call takes one structure of parameters, which begins with its own size, so that a newer library knows which fields
-there are. The structures below are those of cupti_profiler_target.h, cupti_profiler_host.h, cupti_range_profiler.h and
-cupti_target.h of CUDA 13.0; each names the function that it belongs to. Loading the library needs no GPU.
+Every call takes one structure that begins with its own size, so that a newer library knows its fields. They are those
+of cupti_profiler_target.h, cupti_profiler_host.h, cupti_range_profiler.h and cupti_target.h of CUDA 13.0.
 """
 
 from __future__ import annotations

@@ -202,8 +202,7 @@ class Loaded:
     @classmethod
     def built(cls, session: Session, kernel: Kernel, build: Path, toolkit: str) -> Loaded:
         """Load the binary that the build stage made.
-        Raises UserError if the binary is missing, has no code for this GPU, needs a newer driver, or cannot be
-        loaded."""
+        Raises UserError if it is missing, has no code for this GPU, needs a newer driver, or cannot be loaded."""
         return cls(session, Binary.built(session.gpu, kernel, build, toolkit))
 
     @classmethod
@@ -329,8 +328,7 @@ class Launches:
 
     def bind(self, *entries: str, **arrays: Any) -> Callable[[], None]:
         """A function that makes the launches of `entries`, in the order of the run, asynchronously.
-        `arrays`: arrays to pass instead of those that the arguments name. Raises UserError if the kernel has no such
-        launch."""
+        `arrays` replace those that the arguments name. Raises UserError if the kernel has no such launch."""
         kernel = self._loaded.kernel
         launches = [step for step in kernel.steps_at(self.shape) if isinstance(step, Step)]
         if unknown := {*entries} - {step.entry for step in launches}:

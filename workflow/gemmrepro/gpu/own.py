@@ -89,7 +89,6 @@ class Own:
 
     @property
     def all_files(self) -> tuple[Path, ...]:
-        """Its files and its baseline's."""
         return (*self.files, *(self.baseline.files if self.baseline else ()))
 
     @cached_property

@@ -1,11 +1,8 @@
 """Reads hardware counters of what runs on the GPU: CUPTI's Range Profiler in this process.
 
-The metrics of a chip, their units and values come from CUPTI's Profiler Host API, which needs no GPU: a chip is known
-by its name, such as ``GH100``.
-
-Each launch of a kernel is counted by itself, from its begin to its end on the GPU: a range that the host marks holds
-the host's way to the launch and back as well. The counters are more than the hardware has at once, so the same
-work runs once per pass. Clocks stay as they are.
+Metrics, their units and values come from CUPTI's Profiler Host API by the chip's name, such as ``GH100``, without a
+GPU. Each launch is counted by itself, from its begin to its end on the GPU: a range that the host marks holds its way
+to the launch and back as well. The same work runs once per pass, since the hardware has too few counters. Clocks stay.
 """
 
 from __future__ import annotations
@@ -83,7 +80,6 @@ def _unit(name: str) -> str:
 
 
 def names(metrics: Sequence[str]) -> Any:
-    """An array of C strings."""
     return (ctypes.c_char_p * len(metrics))(*(metric.encode() for metric in metrics))
 
 
@@ -111,11 +107,7 @@ class Reading:
 
 class RangeProfiler:
     """Reads metrics on the GPU of the current context. Use it as a context manager: it holds the counters meanwhile.
-
-    Attributes:
-        units: the metrics that it reads, with their units as in counters.csv.
-        passes: how often it runs what it counts.
-    """
+    `units`: the metrics that it reads, with units as in counters.csv; `passes`: how often it runs what it counts."""
 
     def __init__(self, library: Cupti, metrics: Sequence[str]) -> None:
         """Take the counters.
@@ -147,17 +139,9 @@ class RangeProfiler:
         self._chip.close()
 
     def read(self, prepare: Callable[[], None], run: Callable[[], None]) -> list[dict[str, Reading]]:
-        """Count what `run` makes the GPU do.
-
-        Raises CuptiError if the counters could not be read, or there are none or more than MOST launches.
-
-        Args:
-            prepare: called before each pass, uncounted; it waits for the GPU.
-            run: launches the work and waits for it. Each of its calls must do the same.
-
-        Returns:
-            of each launch in order, readings by metric, without those that have no value there.
-        """
+        """Count what `run` makes the GPU do: of each launch in order, readings of the metrics that have a value there.
+        `prepare`: called before each pass, uncounted; it waits for the GPU. `run`: launches the same work each time,
+        and waits. Raises CuptiError if the counters could not be read, or there are none or more than MOST launches."""
         data = self._data()
         config = cupti.SetConfig(
             profiler=self._profiler,

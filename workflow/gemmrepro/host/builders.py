@@ -21,16 +21,14 @@ from gemmrepro.host.containers import capabilities
 from gemmrepro.host.workspace import EPOCH, DiskFull, NoNetwork, Workspace, run
 
 BUILDERS = ("docker", "podman", "buildah")
-"""Programs that build a Dockerfile, in the order they are tried."""
 
 CAP_SYS_RESOURCE = 24
 """The capability to raise limits above the own hard ones, by its number in Linux."""
 
 
 def find_builder(path: str | None = None) -> str:
-    """The first of `BUILDERS` that works; says on stderr why one that is installed was passed over.
-    `path`: folders to search, as in PATH, which is the default. Raises UserError, with the reason for each, if none
-    works."""
+    """The first of `BUILDERS` on `path` (default: PATH) that works; says on stderr why others were passed over.
+    Raises UserError, with the reason for each, if none works."""
     reasons: list[str] = []
     for name in BUILDERS:
         program = shutil.which(name, path=path)
@@ -115,8 +113,7 @@ CHAIN = ("bullseye", "bookworm")
 
 @dataclass(frozen=True)
 class Base:
-    """A base image: its name in the builder's storage, or the tar file that a build starts from; `temporary` if it came
-    into the storage for this build alone."""
+    """A base image: its name in the builder's storage or a tar file; `temporary` if stored for this build alone."""
 
     origin: Literal["registry", "mmdebstrap"]
     name: str = ""
@@ -163,7 +160,6 @@ def _pull(image: str, builder: str, work: Workspace) -> tuple[str, bool]:
 
 
 def _load(tar: Path, name: str, builder: str, work: Workspace) -> None:
-    """Import a tar file into the builder's storage under a name."""
     command = builder_command(builder, work)
     if builder == "buildah":
         container = run([*command, "from", "scratch"], work, quiet=True).strip()
@@ -224,9 +220,8 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
 
 
 def newer_keys(options: Sequence[str], work: Workspace) -> Path:
-    """A folder with the keys that Debian 12 has, each fetched from a release whose signature the ones before verify.
-    `options`: of mmdebstrap, by which it fetches as this host's apt does. Raises UserError if the host has not even
-    Debian 11's keys, or mmdebstrap fails for another reason."""
+    """A folder with the keys of Debian 12, each fetched from a release whose signature the ones before verify.
+    `options`: of mmdebstrap, to fetch as this host's apt does. Raises UserError if it fails, as without Debian 11's."""
     # An ordinary user's mmdebstrap may not enter that user's home.
     keyrings, folder = KEYRINGS, work.short / "keys"
     for release in CHAIN:

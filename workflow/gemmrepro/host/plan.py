@@ -1,8 +1,7 @@
-"""The plan of a workflow run: configuration, machine and registry turned into paths and lists.
+"""The plan of a workflow run: configuration, machine and registry turned into the rules' inputs.
 
-Rules ask it for their inputs. Paths are relative to the folder in which Snakemake runs: this repository's root, or the
-folder of another workflow that uses this one as a module. What is made goes below that folder; what is committed comes
-from the checkout.
+Paths are relative to the folder in which Snakemake runs: this repository, or that of a workflow that uses this one as a
+module. What is made goes below that folder; what is committed comes from the checkout.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ LONGEST = 250
 
 @dataclass(frozen=True)
 class Plan:
-    """One run's plan: its checked configuration, whether it measures ``live`` or reads what was ``recorded``, the GPU
-    that is present, and the kernels whose builds or gates alone are asked for, none if anything may be."""
+    """One run's plan: its checked configuration, whether it measures ``live`` or reads what was ``recorded``, the GPU.
+    `only`: the kernels whose builds or gates alone are asked for; empty if anything may be."""
 
     config: Mapping[str, Any]
     measure: str
@@ -51,7 +50,6 @@ class Plan:
 
     @property
     def families(self) -> list[str]:
-        """The configured families, in the report's order."""
         return list(self.config["families"])
 
     @property
@@ -121,8 +119,7 @@ class Plan:
 
     def architectures(self, kernel: Kernel, toolkit: str) -> list[str]:
         """What `toolkit` compiles `kernel` for: ["80", "90"], "90" standing for its "90a" as well.
-        With ``auto``, see `chosen_architectures`; else the configured list, and the GPU at hand where the toolkit knows
-        it."""
+        With ``auto``, see `chosen_architectures`; else the configured list, and the GPU at hand if it can."""
         place, configured = (kernel.id, toolkit), self.config["build"][toolkit]
         if place not in self._architectures:
             if configured == "auto":
@@ -159,9 +156,8 @@ class Plan:
     def compiling(self, kernel: Kernel) -> list[str]:
         """The toolkits of `toolkits_of` that compile a kernel; of the others there is only a record with its build key.
 
-        Of a family in `compiled_once` they are those whose binaries are measured, or where none is the first that its
-        family is timed with, unless a claim counts the kernel's machine code and it includes no package of headers,
-        which makes it slow to compile.
+        Of a family in `compiled_once` they are those whose binaries are measured, else the first that its family is
+        timed with; all, if a claim counts the kernel's machine code and no package of headers makes it slow to compile.
         """
         toolkits = self.toolkits_of(kernel)
         counted = kernel.id in self._counted and not kernel.code.packages
@@ -253,7 +249,6 @@ class Plan:
 
     @cached_property
     def _in_experiments(self) -> Mapping[str, set[str]]:
-        """The toolkits with which experiments run a kernel, by kernel."""
         toolkits = defaultdict[str, set[str]](set)
         for family, declared in self.experiments.items():
             for name in (kernel for experiment in declared for kernel in experiment.kernels):
@@ -350,7 +345,6 @@ class Plan:
 
     @cached_property
     def experiments(self) -> dict[str, tuple[Experiment, ...]]:
-        """The declared experiments by family."""
         return {family: experiments.declared(family) for family in self.families}
 
     @property
@@ -389,7 +383,6 @@ class Plan:
         return json.dumps({name: configured[name] for name in names if name in configured})
 
     def figures(self) -> dict[str, tuple[str, ...]]:
-        """The figures by family; families without any are left out."""
         return {family: names for family in self.families if (names := experiments.figure_names(family))}
 
 
@@ -472,8 +465,8 @@ def counted_kernels(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
 
 def chosen_architectures(kernel: Kernel, toolkit: str, wanted: Collection[int]) -> list[str]:
     """What `toolkit` compiles `kernel` for if `wanted` are wanted: ["80", "90"]; empty if it has no suitable target.
-    A kernel that suits none of them is compiled for the oldest architecture that it suits, so that its machine code can
-    be judged. One whose promises all concern other architectures is compiled for the oldest of those as well."""
+    One that suits none of them is compiled for the oldest architecture that it suits, so that its machine code can be
+    judged; one whose promises all concern other architectures for the oldest of those as well."""
     possible = [arch for arch in KNOWN if arch in COMPILED[toolkit] and _compiles(kernel, arch)]
     archs = run_by(kernel, toolkit, wanted)
     if not any(_compiles(kernel, arch) for arch in archs):

@@ -64,12 +64,7 @@ class NoNetwork(UserError):
 @dataclass(frozen=True)
 class Workspace:
     """A build's private folder, gone when the build ends.
-
-    Attributes:
-        environ: the environment of the tools that run in it; a build adds to it.
-        lock_fd: the open lock that marks the folder as in use, which tools inherit.
-        started: when the build began, in seconds since 1970.
-    """
+    `environ`: of the tools that run in it; a build adds to it. `lock_fd`: its lock, which tools inherit."""
 
     path: Path
     environ: dict[str, str]
@@ -85,8 +80,7 @@ class Workspace:
 @contextlib.contextmanager
 def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[Workspace]:
     """A folder under `parent`, removed at the end, also on a signal; folders of killed builds are removed first.
-    A folder is in use while a process holds the lock in it: the build, or a tool that it started and that outlived
-    it."""
+    It is in use while a process holds the lock in it: the build, or a tool that it started and that outlived it."""
     parent.mkdir(parents=True, exist_ok=True)
     for stale in parent.glob(".build-*"):
         with contextlib.suppress(OSError), (stale / "lock").open("a") as lock:

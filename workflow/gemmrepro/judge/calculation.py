@@ -49,7 +49,6 @@ class Inputs:
         arch, toolkit: ``sm_89``, ``cuda13``; empty without kernels.
         n, d: the size and slices that the claim names, or those of its published row; None without.
         chip: the GPU of the article by its data sheet; None where chips.yaml lacks it.
-        options: `compute.options` of the claim.
         evidence: the counters, which may have been read for one toolkit only; `sources` collects what was read.
     """
 

@@ -1,10 +1,8 @@
 """Carries a published value over to the GPU at hand by rates of the two chips: `transfer.kind` ``share`` and ``model``.
 
-``share`` expects the same share of the rate `of` as on the article's chip: a throughput or bandwidth grows with the
-rate, a time shrinks with it. ``model`` expects a ratio to change as the quotient of two rates does, `by` numerator and
-denominator. The article's chip has the rates of its data sheet, or those that the article itself measured, where the
-transfer names published rows with `there`; the GPU at hand those that the family ceilings measured, where there is such
-a ceiling, else those of its own data sheet.
+``share`` expects the article's share of the rate `of`: a throughput grows with the rate, a time shrinks with it.
+``model`` expects a ratio to change as the quotient of two rates does. The article's chip has the rates of its data
+sheet, or of the published rows in `there`; the GPU at hand those of the ceilings, else of its own data sheet.
 """
 
 from __future__ import annotations

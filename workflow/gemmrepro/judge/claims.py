@@ -43,12 +43,8 @@ def load_file(
     path: Path, article: str, *, judged: bool = False, families: Collection[str] | None = None
 ) -> list[Claim]:
     """The claims of one file, of an article. Raises UserError, with a line for every wrong claim and key.
-
-    Args:
-        families: only the claims that these judge are held against kernels, experiments and chips; by default all.
-        judged: there are verdicts on them, so that the file was checked against the schema, which takes most of the
-            time.
-    """
+    `families`: only the claims that these judge are held against kernels, experiments and chips; default: all.
+    `judged`: there are verdicts on them, so the slow check against the schema was made."""
     text, published = articles.article(article), published_rows(article)
     if wrong_map := [] if judged else mapping_problems(article, families is None):
         raise UserError(*wrong_map)

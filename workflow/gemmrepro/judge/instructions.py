@@ -25,8 +25,7 @@ _RATES = {"bf16": "bf16", "fp16": "fp16_acc32"}
 @dataclass(frozen=True)
 class _Instruction:
     """A tensor-core instruction: how recorded kernels' names and opcodes show it, and where it exists.
-    `capabilities` are compute capabilities x 10; `ceiling` is the micro-kernel that measures its rate, if there is
-    one."""
+    `capabilities` are compute capabilities x 10; `ceiling` is the micro-kernel that measures its rate, if any."""
 
     name: str
     kernels: str

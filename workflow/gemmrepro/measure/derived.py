@@ -1,6 +1,6 @@
-"""What a row says of its samples and readings: the stage writes it, and the reader of a recording computes it again.
+"""What a row says of its samples and readings: the stage writes it, the reader of a recording computes it again.
 
-The statistics are those of `gemmrepro.stats`; no seed is involved, so that the same samples always give the same cells.
+The statistics are those of `gemmrepro.stats`; without a seed, so the same samples always give the same cells.
 """
 
 from __future__ import annotations

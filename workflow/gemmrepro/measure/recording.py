@@ -1,8 +1,7 @@
 """A recording's files: their names, reading them, refusing them, their hashes, and which rows are of today's builds.
 
-The manifest of a family's recording holds the SHA-256 of each of its files. It finds a file that was damaged, edited or
-exchanged after it was recorded. Who rewrites the manifest as well has to satisfy every other check
-(`gemmrepro.recordings`).
+A family's manifest holds the SHA-256 of each of its files, and finds what was damaged, edited or exchanged. Who
+rewrites the manifest as well has to satisfy every other check (`gemmrepro.recordings`).
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ def refused(path: Path, place: str, why: str) -> UserError:
 
 
 def named(row: Mapping[str, Any]) -> str:
-    """A row's point, for a message."""
     return " ".join(str(row[column]) for column in POINT if row[column] not in ("", None))
 
 
@@ -189,8 +187,8 @@ def kernels_behind(family: str, row: Mapping[str, str]) -> list[Kernel]:
 
 def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]:
     """Rows of a summary or of counters with their status set.
-    A row is "current" if its run key is today's: the same binary, launched identically on the same shape. Otherwise, or
-    if it belongs to no kernel as it is declared (`kernels_behind`), it is "stale". Rows of libraries have no build."""
+    "current" if its run key is today's: the same binary, launched identically on the same shape. Else, or without a
+    kernel as declared today (`kernels_behind`), "stale". Rows of libraries have no build."""
     keys = CurrentKeys(build)
 
     def is_current(row: Mapping[str, str]) -> bool:

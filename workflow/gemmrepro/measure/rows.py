@@ -167,7 +167,6 @@ def select(rows: pd.DataFrame, **cells: Any) -> pd.DataFrame:
 
 
 def cubes(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with m = n = k."""
     return rows[((rows["m"] == rows["n"]) & (rows["n"] == rows["k"])).fillna(False).astype(bool)]
 
 
@@ -220,7 +219,6 @@ def load_regimes(folder: Path | str | None, family: str) -> Regimes:
 def write_regimes(
     out: Path, rows: list[dict[str, Any]], samples: pd.DataFrame, readings: pd.DataFrame, run: Mapping[str, Any]
 ) -> None:
-    """Write the four files of a family's regimes into `out`."""
     write_atomic(out / SUMMARY, csv_text(rows, REGIME_COLUMNS))
     write_atomic(out / SAMPLES, parquet(samples))
     write_atomic(out / READINGS, parquet(readings))

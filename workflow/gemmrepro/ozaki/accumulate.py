@@ -36,13 +36,8 @@ def check_operands(a: Any, b: Any) -> None:
 
 def set_aside(a: Any, b: Any, nonfinite: str = "nan") -> tuple[Any, Any, Any, Any]:
     """Operands with every row of A and column of B that is not finite replaced by zeros.
-
-    Raises UserError for bad operands, for Inf or NaN with `nonfinite` "raise", and for any `nonfinite` but "nan" and
-    "raise".
-
-    Returns:
-        (A, B, rows of A that were replaced [m,1], columns of B that were replaced [1,n]); `spoil` puts NaN back.
-    """
+    Returns (A, B, replaced rows [m,1], replaced columns [1,n]); `spoil` puts NaN back. Raises UserError for bad
+    operands, for Inf or NaN with `nonfinite` "raise", and for any `nonfinite` but "nan" and "raise"."""
     check_operands(a, b)
     if nonfinite not in NONFINITE:
         raise UserError(f"nonfinite is {nonfinite!r}; choose 'nan' or 'raise'.")
@@ -81,9 +76,8 @@ def _largest(digits: Any) -> int:
 
 
 def exact(a: Any, b: Any) -> Any:
-    """The product of integer-valued float64 `a` [m,k] and `b` [k,n], exactly.
-    Computed as a float64 product, whose partial sums are integers of at most 2^53. With CuPy arrays that is a cuBLAS
-    DGEMM: leave its FP64 emulation off. Raises UserError if the digits are too large for a guarantee."""
+    """The product of integer-valued float64 `a` [m,k] and `b` [k,n], exactly, as a float64 product of sums up to 2^53.
+    With CuPy it is a cuBLAS DGEMM: leave FP64 emulation off. Raises UserError for digits too large for a guarantee."""
     if a.shape[1] * _largest(a) * _largest(b) > 1 << DOUBLE_BITS:
         raise UserError("these digits sum beyond 2^53, where float64 rounds; split k into blocks.")
     return a @ b

@@ -53,13 +53,8 @@ def guaranteed(
 
 def smallest_d(a: Split, b: Split, abs_product: Any, law: str = "random") -> int:
     """The least d for which what Fast Mode drops satisfies 2 sqrt(k) u |A||B| everywhere: the article's criterion.
-
-    Args:
-        abs_product: |A||B| [m,n].
-        law: how dropped pairs add up, "worst" or "random" (`truncation`).
-
-    Residuals of the splits, which no d removes, are left out. Returns slices_a + slices_b - 1 if only all pairs do.
-    """
+    `abs_product`: |A||B| [m,n]; `law`: how dropped pairs add up, "worst" or "random" (`truncation`). Residuals of the
+    splits, which no d removes, are left out. Returns slices_a + slices_b - 1 if only all pairs do."""
     if law not in ("worst", "random"):
         raise UserError(f"law is {law!r}; choose 'worst' or 'random'.")
     xp = namespace(a.residual)

@@ -127,8 +127,8 @@ def frobenius(difference: Any, reference: Any) -> float:
 
 def articles(c: Any, fp64_product: Any, norm: str = "frobenius") -> float:
     """The article's measure: the distance to an FP64 product (PyTorch's), which has errors itself, relative to it.
-    The article does not say which norm. The Frobenius norm explains its figures (`article`); "max" takes max |C - C64|
-    / max |C64|. Raises UserError for another norm."""
+    The Frobenius norm explains the article's figures, which name none; "max" takes max |C - C64| / max |C64|. Raises
+    UserError for another norm."""
     xp = namespace(c)
     difference = xp.abs(c - fp64_product)
     if norm == "frobenius":

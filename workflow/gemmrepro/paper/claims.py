@@ -128,7 +128,6 @@ def read_verdicts(path: Path, place: Place | None = None) -> VerdictsView:
 
 
 def claim_view(entry: Mapping[str, Any], place: Place | None = None) -> ClaimView:
-    """A claim from its entry in verdicts.json."""
     judged = [value for value in entry["measured"] if value.get("judged")]
     beside = entry["regime"]["beside"].items()
     own = {
@@ -152,9 +151,9 @@ def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], place: Pl
 def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]) -> list[View]:
     """The claims that articles are known for and that one number judged, the article with most decided ones first.
 
-    `published` (in print by claim id) and `measured` are multiples of what they are compared with: of a rate that is
-    judged by its share of the chip, of what that share makes expect here; `texts` are both with their units. `judge` is
-    the claim that the verdict is of: `claim`, or what covers it; `mark` a dagger where the program is not the author's.
+    `published` (by claim id) and `measured` are multiples of what they are compared with, or of what a share of the
+    chip makes expect here; `texts` are both with their units. `judge` is the claim that the verdict is of: `claim`, or
+    what covers it; `mark` a dagger where the program is not the author's.
     """
     known = {claim.id: claim for claim in claims}
     stated = Counter(claim.article for claim in known.values() if claim.verdict in DECIDED)
@@ -187,9 +186,9 @@ def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]
 class Reference(View):
     """An article that is reproduced (articles/*/article.yaml), or a work that is cited (references.yaml).
 
-    `number` is its place in the list of references, from 1; `articles` the names of the articles that are this text,
-    none if it is only cited; `english` a translation of its title, `short` what pictures call it; `gpus` those that its
-    figures come from; `parts` the posts of a series. What is not known is None, or empty.
+    `number` is its place in the list, from 1; `articles` names the articles that are this text; `english` translates
+    its title, `short` is what pictures call it; `gpus` those of its figures; `parts` the posts of a series. What is not
+    known is None, or empty.
     """
 
     @property
@@ -222,7 +221,6 @@ def references() -> tuple[Reference, ...]:
 
 
 def _texts() -> Iterator[dict[str, Any]]:
-    """The fields of a reference for each text that is reproduced."""
     every = [article(name) for name in article_names()]
     for text in every:
         if text.source:
@@ -257,9 +255,8 @@ def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> list[dict[
 def explained(
     claims: Iterable[ClaimView], causes: Iterable[Mapping[str, Any]], capability: str = ""
 ) -> list[tuple[Mapping[str, Any], list[ClaimView]]]:
-    """The articles' statements that do not hold, or only in part, and are not wrong on any GPU, by mechanism.
-    Of those that are at work on a GPU of compute capability `capability`, each with the claims that it explains, most
-    first."""
+    """The articles' statements that hold at most in part, and are not wrong on any GPU, by mechanism.
+    Of mechanisms at work on a GPU of compute capability `capability`, each with what it explains, most first."""
     claims = tuple(claims)
     wrong = {
         name

@@ -1,8 +1,7 @@
 """The report's data for programs: claims as CSV, how to cite it, and the scripts that its pages load.
 
-A page that was opened from disk may not fetch a JSON file, but may load a script: SEARCH has the index of the search
-field, EVIDENCE what a reader is shown at a click on a number. The authors, the version and the licence are those of
-``CITATION.cff``.
+A page opened from disk may not fetch JSON, but may load a script: SEARCH has the index of the search field, EVIDENCE
+what a click on a number shows. Authors, version and licence are those of ``CITATION.cff``.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ CLAIM_COLUMNS = [field["name"] for field in schemas.load("claims-table.yaml")["f
 
 
 def add_exports(files: Files, verdicts: VerdictsView, published: Mapping[str, float | None], bibtex: str) -> None:
-    """Add the files for programs; `published` holds the value in print by claim id."""
     files.text(claims_csv(verdicts, published), "data/claims.csv")
     files.text(json.dumps(claims_schema(), indent=2) + "\n", "data/claims.schema.json")
     files.text(json.dumps(schemas.load("verdicts.schema.yaml"), indent=2) + "\n", "data/verdicts.schema.json")
@@ -101,7 +99,6 @@ def citation(title: str, date: str | None) -> View:
 
 
 def _escaped(text: str) -> str:
-    """Text for BibTeX."""
     return re.sub(r"([&%$#_{}])", r"\\\1", text)
 
 
@@ -145,7 +142,6 @@ def _plain(markup: str) -> str:
 
 
 def _script(function: str, **told: Any) -> str:
-    """A script that calls a function with an object."""
     return f"{function}({json.dumps(told, separators=(',', ':'), ensure_ascii=False)});\n"
 
 

@@ -10,11 +10,9 @@ in braces to one cell of the recording, or a quotient of two:
     {published.ratio_to_cublas "L7 warptile" 4096}        a metric of the numbers.csv of the family's article
     {tflops ladder.warptile 4096 / tflops ceilings.ffma}  a quotient
 
-More columns are selected by ``column=value``. Where several rows match, those by the toolkit of most kernels and with
-a warm cache are meant. A number is a link where the report shows the same row with the same value.
-
-A paragraph that begins with ``Table:`` is the caption of the table below it. A block quote at the top of the file is
-the family's sentence for the abstract.
+``column=value`` selects further; of several rows, those by the toolkit of most kernels and with a warm cache are meant.
+A number is a link where the report shows the same row with the same value. A paragraph that begins with ``Table:`` is
+the caption of the table below it; a block quote at the top is the family's sentence for the abstract.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The GPU behind the report and its software, and other GPUs side by side.
 
-The first GPU is the one that the report is about; the others' recordings were judged by themselves, in a folder each
-that holds what the report's own results hold (`measure`, `verdicts.json`).
+The first is the one that the report is about; the others' recordings were judged by themselves, in a folder each that
+holds `measure` and `verdicts.json` as the results do.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ ONE_RATE = ({"fp16", "bf16"},)
 
 def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, Any]) -> View:
     """The GPU and its software, as the first measured family recorded them; empty if nothing was measured.
-    Toolkits are those of every family. `interval` is the relative half-width of a median's 95% interval at which a
-    point has enough samples, as recorded or else as `configured`."""
+    Toolkits are those of every family. `interval`: the relative half-width of a median's 95% interval at which a point
+    has enough samples, as recorded or else `configured`."""
     run: Mapping[str, Any] = next((of.run for of in measured.values() if of.run and len(of.summary)), {})
     toolkits = {pair for of in measured.values() if run for pair in (of.run.get("toolkits") or {}).items()}
     return View(
@@ -88,8 +88,7 @@ class Gpu:
     @property
     def boards(self) -> list[View]:
         """The kernels that were measured sustained, by type and size, fastest first, and the libraries beside them.
-        Of `entries` and `libraries` each pairs the entry with its line, a library's with one that was timed beside
-        it."""
+        `entries` and `libraries` pair each entry with its line, a library's with one that was timed beside it."""
         by_size: dict[tuple[int, int], list[tuple[Entry, RegimeLine]]] = {}
         types = list(dict.fromkeys([*BOARDS, *(line.dtype for line in self.lines)]))
         for line in self.lines:

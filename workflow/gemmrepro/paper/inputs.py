@@ -47,9 +47,9 @@ _RULE = re.compile(r"^(svg|\.\w+)(?=\{)", re.MULTILINE)
 def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
     """A figure, whose SVG and CSV go to `files`; one that was not drawn has no `svg`.
 
-    `title` is the finding, where one follows from the data; `narrow` the SVG for containers of fewer than 480 pixels.
-    `link` and `csv` are the places of the files, `table` the numbers drawn, by `columns`. Of the rows that it draws
-    `keys` holds the keys, `rows` the ids on the pages; `links` for each line of `table` the ids of the rows by column.
+    `title` is the finding, where one follows from the data; `narrow` the SVG for fewer than 480 pixels; `link` and
+    `csv` the places of the files, `table` the numbers drawn, by `columns`. `keys` and `rows` are the keys and ids of
+    the rows that it draws, `links` by line of `table` the ids by column.
     """
     folder = figures / family
     svg, sidecar = folder / f"{name}.svg", folder / f"{name}.json"
@@ -96,10 +96,9 @@ def _csv(columns: Sequence[str], table: Sequence[Mapping[str, Any]]) -> str:
 def inline_svg(svg: str, name: str) -> Markup:
     """An SVG file's text as an element of a page.
 
-    Ids get a prefix, and rules of style hold within this figure alone, so that no two figures share any; the prefix is
-    short, since hundreds of marks refer to an id. The colours of dark mode are left to the page. The figure's title and
-    description are those that screen readers read. Raises UserError if `svg` holds no SVG, or one that could run a
-    script.
+    Ids get a prefix, short since hundreds of marks refer to one, and styles hold within this figure alone. The page
+    sets the colours of dark mode; screen readers read the title and description. Raises UserError if `svg` holds no
+    SVG, or one that could run a script.
     """
     element = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
     if not element:
@@ -187,8 +186,8 @@ def _is_measured(cell: object) -> bool:
 
 class Inputs:
     """The inputs of the report, by the arguments of its command; most are mappings by family, `builds` by kernel.
-    `findings` are the paper's own figures by name, `picture` the file of the one that is a picture as well, which may
-    be missing; `files` is what the pages link to. Raises UserError if a required one is missing, or one is corrupt."""
+    `findings` are the paper's own figures by name, `picture` the file of the one that is a picture as well, if it is
+    there; `files` is what the pages link to. Raises UserError if a required one is missing, or one is corrupt."""
 
     def __init__(self, arguments: Namespace) -> None:
         self.config = read_json(arguments.config, "the configuration", "write it, or let the workflow do so")

@@ -112,9 +112,9 @@ def dynamic_shared(kernel: registry.Kernel) -> int:
 def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> View:
     """A kernel's page; `samples` are its family's.
 
-    `declared` is the kernel itself, `alone` and `counters` its rows of the regimes and of counters.csv, `sanitized` its
-    recorded outcome, `expected` what its author expected before it was measured. Its `source` has no `markup` where it
-    is missing; `first` is the kernel whose page prints it if not this one.
+    `declared` is the kernel, `alone` and `counters` its rows of the regimes and of counters.csv, `expected` what its
+    author expected before it was measured. Its `source` has no `markup` where it is missing; `first` is the kernel
+    whose page prints it if not this one.
     """
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
@@ -169,9 +169,9 @@ _EXPECTED = re.compile(
 def evidence_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
     """A kernel's speed and the counters that explain its gain, beside the kernel before; None if it names no counter.
 
-    The size is the article's if both kernels were counted there, else the largest at which both were. Of a line `name`
-    is the profiler's, empty for a speed; `change` the factor between the two, a dash unless both are current; `formula`
-    the quotient behind a factor.
+    The size is the article's if both kernels were counted there, else the largest of both. A line's `name` is the
+    profiler's, empty for a speed; `change` the factor between the two, a dash unless both are current; `formula` its
+    quotient.
     """
     if not kernel.story.evidence:
         return None
@@ -275,10 +275,9 @@ NOT_COMPILED = "not compiled"
 def gate_view(gate: Mapping[str, Any] | None, kernel: registry.Kernel) -> View:
     """The gate of a kernel, ``passed`` if nothing failed; ``not run`` if it is None.
 
-    Of each toolkit `static` is ``passed``, ``failed`` or NOT_COMPILED; `numeric` ``passed``, ``failed``, ``stale``,
-    ``not run``, or ``not measured``, of a binary that the run does not measure. `open` are the statuses of numerical
-    gates without a verdict, since a gate passes as long as nothing failed. `static_passed` and `numeric_passed` say
-    that the gate passed in every toolkit that compiled the kernel, or whose binary is measured.
+    By toolkit `static` is ``passed``, ``failed`` or NOT_COMPILED; `numeric` ``passed``, ``failed``, ``stale``, ``not
+    run``, or ``not measured``. `open` are the statuses of numerical gates without a verdict. `static_passed` and
+    `numeric_passed`: it passed in every toolkit that compiled the kernel, or whose binary is measured.
     """
     toolkits, checks = [], []
     verdicts = sorted(((gate or {}).get("toolkits") or {}).items())

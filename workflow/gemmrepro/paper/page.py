@@ -1,9 +1,8 @@
 """Writes the report: a folder of pages that opens from disk with no network.
 
 ``index.html`` is the paper; beside it are a page of claims, one for each family, kernel and baseline, one of the runs,
-one of commands, and the files that they link to. Everything follows from the files that the earlier stages wrote;
-the templates are in ``reports/template``. A stage that did not run, a family that was not measured, or a container that
-was not built is stated, not hidden.
+one of commands, and the files that they link to, from the templates in ``reports/template``. A stage that did not run,
+a family that was not measured, or a container that was not built is stated, not hidden.
 """
 
 from __future__ import annotations
@@ -342,7 +341,6 @@ def _untimed(measured: Mapping[str, Measurements], lacking: set[str]) -> list[tu
 
 
 def main(options: Namespace) -> int:
-    """Write the report."""
     inputs = Inputs(options)
     pages = render(inputs)
     bundle.write(pages, inputs.files, options.out)

@@ -140,7 +140,6 @@ THE_LIBRARY = Entry("", "", "the library", "", 1.0, 1.0, 1.0)
 
 
 def leaders(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """The entry with the best ratio, and those whose intervals overlap its own; none where its own is not PRECISE."""
     ranked = sorted(entries, key=lambda entry: -entry.ratio)
     if not ranked or not ranked[0].is_precise:
         return ()
@@ -161,12 +160,10 @@ class RegimeLine:
 
     @property
     def kernels(self) -> int:
-        """How many kernels compete."""
         return len({entry.kernel for entries in self.entries.values() for entry in entries})
 
     @property
     def leaders(self) -> dict[str, tuple[Entry, ...]]:
-        """The best kernels by regime."""
         return {regime: leaders(entries) for regime, entries in self.entries.items()}
 
     @property
@@ -190,8 +187,7 @@ def regime_lines(
     measured: Mapping[str, Measurements], regimes: Mapping[str, Regimes], accuracies: Accuracies
 ) -> list[RegimeLine]:
     """A line for each size and contest of each family's current rows.
-    In turn only kernels that were measured in the regimes compete, with the same toolkit's binary; all, where none
-    was."""
+    In turn only kernels compete that were measured in the regimes, with the same toolkit; all, where none was."""
     lines = []
     for family, of in measured.items():
         found: dict[tuple[str, str, bool, int], dict[str, list[Entry]]] = {}
@@ -257,9 +253,9 @@ def _number(cell: Any) -> float | None:
 def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
     """What to use, of each contest: sustained, or in turn where nothing was measured sustained; the library competes.
 
-    A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or as fast by the
-    intervals. `lines` are those of its sizes, `entries` the kernel's at each, or the best kernel's beside the library;
-    `ties` names what is as fast, with the sizes where it is.
+    A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or ties. `lines`
+    are those of its sizes, `entries` the kernel's at each, or the best kernel's beside the library; `ties` what is as
+    fast, with sizes.
     """
     found = []
     for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):

@@ -174,7 +174,6 @@ def experiment_row_anchor(family: str, name: str, place: object) -> str:
 
 
 def experiment_command(family: str, results: Results) -> str:
-    """The command that runs an experiment again."""
     live = " --config measure=live" if results.experiment.device == "gpu" else ""
     return f"{SNAKEMAKE}{live} --force results/experiments/{family}/{results.experiment.name}.csv"
 

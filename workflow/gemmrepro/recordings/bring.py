@@ -3,12 +3,12 @@
     python -m gemmrepro recorded-rows --families ladder,hopper --recorded reports/recorded/h200 \\
         --build results/build --out results/measure --regimes results/regimes
 
-A row is "current" if its build key and its run key are those of today's build of the same kernel with the same toolkit,
-and "stale" otherwise, also if that toolkit was not built. Rows of libraries have no build. Nothing in a recording is
-believed that can be computed: what does not follow from its samples, or cannot be on its GPU, is refused.
+A row is "current" if its build key and run key are those of today's build of the same kernel with the same toolkit,
+else "stale"; rows of libraries have no build. What can be computed is not believed: a row that does not follow from its
+samples, or cannot be on its GPU, is refused.
 
-Of the regimes every take is checked. Each row is of the last take that has it, a current row before a stale one, and
-its ratio is to the baseline of that take. run.json also says how far takes agree.
+Every take of the regimes is checked. Each row is of the last take that has it, a current row before a stale one, and
+its ratio is to that take's baseline. run.json also says how far takes agree.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from gemmrepro.registry import card
 
 def bring_sweep(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
     """Check a family's recording and copy it to `out` with its statuses set; returns (rows, stale rows).
-    A family without a recording on a GPU that has others gets no rows: its claims are "not measured"."""
+    A family that other recordings lack gets no rows: its claims are "not measured"."""
     folder = recorded / family
     # Gates and experiments may have been recorded without any times.
     timed = any((folder / name).exists() for name in FILES)
@@ -117,7 +117,6 @@ def _table(tables: Sequence[bytes], take_of: Mapping[RegimePoint, int]) -> bytes
 
 
 def main(options: Namespace) -> int:
-    """Bring the recorded rows of families."""
     places = options.recorded, options.build
     for family in options.families.split(","):
         if options.out is not None:
@@ -144,7 +143,6 @@ def bring_experiment(family: str, experiment: Experiment, recorded: Path, build:
 
 
 def experiments_step(options: Namespace) -> int:
-    """Bring recorded experiments."""
     options.out.mkdir(parents=True, exist_ok=True)  # also where no family has experiments
     for family, _, names in (told.partition("=") for told in options.experiments):
         for experiment in (experiments.experiment(family, name) for name in names.split(",")):

@@ -269,7 +269,6 @@ def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path) 
 
 
 def accept_step(options: Namespace) -> int:
-    """Accept a bundle."""
     bundle = read_bundle(options.bundle)
     target = accept(bundle, options.recordings, options.build, options.replace)
     print(f"accept: {', '.join(bundle.families)} of {bundle.gpu} filed under {target}.")
@@ -318,7 +317,6 @@ def collect(results: Path, out: Path) -> Path:
 
 
 def bundle_step(options: Namespace) -> int:
-    """Bundle a finished run."""
     with tempfile.TemporaryDirectory() as folder:
         recordings = collect(options.results, Path(folder))
         write_bundle(recordings, options.bundle)

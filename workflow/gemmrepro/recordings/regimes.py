@@ -1,9 +1,8 @@
 """A family's recordings of the regimes, read and checked: every cell that can be is computed again from its blocks.
 
-A take is a family's measurement in the regimes, of all its rows or of some; `gpu.card` in its run.json tells cards
-apart. How far two takes agree, on the same card and on two cards of a model, is told by the medians of rows. What is
-compared are takes that ran the same binary as the last take with this row: others would tell binaries apart, not cards.
-Between cards, a card's value is the mean of its takes.
+A take is one measurement of all the family's rows or some; `gpu.card` in its run.json tells cards apart. How far two
+takes agree, on one card or two of a model, is told by medians of rows of the same binary as the last take's: others
+would tell binaries apart. Between cards, a card's value is the mean of its takes.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ def read_take(family: str, folder: Path, build: Path) -> Recording:
 
 
 def point_of(row: Mapping[str, str]) -> RegimePoint:
-    """The point of a row."""
     return tuple(row[name] for name in REGIME_POINT)
 
 
@@ -179,8 +177,7 @@ def repeated(rows: pd.DataFrame, regime: str) -> Spread | None:
 
 def between_cards(rows: pd.DataFrame, regime: str) -> Spread | None:
     """How far cards are apart, a row's two most distant ones; None with takes of one card.
-    Of kernels alone: a library chooses its algorithm anew in each take, and where candidates are close its rows differ
-    on one card, too (cuBLAS at 1024 by 11%)."""
+    Of kernels alone: where candidates are close a library's choice differs between takes (cuBLAS at 1024 by 11%)."""
     kernels = rows[rows["alike"] & (rows["regime"] == regime) & (rows["toolkit"] != LIBRARY)]
     return _spread(_differences(kernels.groupby([*POINT, "card"])["us"].mean().groupby(POINT)))
 
@@ -198,8 +195,7 @@ def _spread(apart: pd.Series) -> Spread | None:
 
 
 def by_card(rows: pd.DataFrame) -> dict[str, Any]:
-    """Every row that several cards have, with the mean time and ratio of each card's takes, None where a card has none.
-    {} where no two cards have a row in common."""
+    """The mean time and ratio of each card's takes (None without), of every row that several cards have; else {}."""
     cards, shared = list(rows["card"].unique()), []
     for point, group in rows[rows["alike"]].groupby(POINT, sort=False):
         means = group.groupby("card")[["us", "ratio"]].mean().reindex(cards)

@@ -1,7 +1,7 @@
 """A family's recorded sweep, read and checked: cells, points, samples, what follows from them, limits, verdicts.
 
-Nothing in it is believed that can be computed: every median, interval, ratio, count and rate is computed again. The
-samples of a point stand together, in order, in rounds, finite, and in pairs with those of its baseline.
+Every median, interval, ratio, count and rate is computed again. The samples of a point stand together, in order, in
+rounds, finite, and in pairs with those of its baseline.
 """
 
 from __future__ import annotations

@@ -85,10 +85,8 @@ def kernel(kernel_id: str) -> Kernel:
 class Tunable:
     """A rung whose constants can be tuned.
 
-    Attributes:
-        id: that of the kernel with the best constants (``ladder.warptile_tuned``).
-        space: values to try, by constant; `allowed` tells which combinations can be compiled and launched.
-        sizes: sizes to time it at, instead of the configuration's.
+    `id`: that of the kernel with the best constants (``ladder.warptile_tuned``). `space`: values to try, by constant;
+    `allowed`: which combinations can be compiled and launched. `sizes`: to time it at, instead of the configuration's.
     """
 
     id: str

@@ -1,11 +1,9 @@
 """The search for the best candidate of a tunable on a GPU, by successive halving.
 
-Candidates that spill or do not fit the GPU are left out. The rest are timed as a sweep times kernels, warm and in turn
-with their baseline: all of them briefly at the first size, the best third at every size, the best five in rounds on
-fresh data. The score is the geometric mean over the sizes of baseline time over kernel time.
-
-Candidates go through the numerical gate's large cases (guard bands and repeated launches included) only after a brief
-timing, because the gate takes longer.
+Candidates that spill or do not fit the GPU are left out. The rest are timed as in a sweep, warm and in turn with their
+baseline: all briefly at the first size, the best third at every size, the best five in rounds on fresh data. The score
+is the geometric mean over the sizes of baseline time over kernel time. The numerical gate's large cases follow a brief
+timing, as the gate takes longer.
 """
 
 from __future__ import annotations
@@ -108,8 +106,7 @@ class Bench:
 
     def __init__(self, session: device.Session, listing: Listing, journal: Path) -> None:
         """Open the journal, and leave out the candidate that broke the process before this one.
-        Raises UserError if the candidates were compiled for another GPU, or there is no baseline to compare them
-        with."""
+        Raises UserError if the candidates were compiled for another GPU, or have no baseline."""
         sample = next(iter(listing.candidates.values())).kernel
         self.session, self.listing = session, listing
         if not sample.problem.operation.matrix_product or sample.timing.baseline is None:

@@ -1,8 +1,7 @@
 """The candidates of a tunable: their constants, what they compile to, and which of them cannot run on a GPU.
 
-Compiling needs a toolkit and no GPU. Each candidate leaves ``<digest>.json`` and, if the compiler takes it,
-``<digest>.fatbin``; ``candidates.json`` says what compiled them. One that is compiled already, from the same sources
-with the same toolkit, is not compiled again.
+Each leaves ``<digest>.json`` and, if the compiler takes it, ``<digest>.fatbin``; ``candidates.json`` says what compiled
+them. What the same toolkit compiled from the same sources is not compiled again. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -124,7 +123,6 @@ class Listing:
         return cls(folder, tunable, content["toolkit"], version, content["target"], packages, found, compiled)
 
     def binary(self, digest: str) -> Path:
-        """The fat binary of a candidate."""
         return self.folder / f"{digest}.fatbin"
 
     def unfit(self, digest: str, shapes: Sequence[Shape], limits: Limits) -> str | None:
@@ -156,8 +154,7 @@ class Listing:
 
 def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jobs: int) -> Listing:
     """Compile every candidate for `arch` ("90"), `jobs` at a time, and write ``candidates.json`` into `folder`.
-    Raises UserError if the toolkit is missing or does not know `arch`, a source is missing, or no candidate
-    compiles."""
+    Raises UserError if the toolkit or a source is missing, `arch` is unknown, or no candidate compiles."""
     toolkit = find_toolkit(toolkit_name)
     combinations = candidates(tunable)
     sample, start = combinations[0].kernel, time.monotonic()

@@ -47,7 +47,6 @@ def _start_anew() -> None:
 
 
 def compile_step(arguments: Namespace) -> int:
-    """Compile all candidates."""
     _start_anew()
     compile_all(registry.tunable(arguments.kernel), arguments.toolkit, arguments.arch, arguments.out, arguments.jobs)
     return 0
@@ -78,7 +77,6 @@ def measure_step(arguments: Namespace) -> int:
 
 
 def install_step(arguments: Namespace) -> int:
-    """Install the winners."""
     _start_anew()
     install(arguments.results)
     return 0

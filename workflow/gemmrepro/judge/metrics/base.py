@@ -19,8 +19,7 @@ from gemmrepro.registry.chips import same_gpu
 @dataclass(frozen=True)
 class Reading:
     """The values that one toolkit's rows give for a claim; one value for most metrics.
-    `toolkit` is None if no toolkit built what was measured; `exact` counts the points without a quotient because both
-    sides are zero."""
+    `toolkit` is None if none built what was measured; `exact` counts points where both sides are zero."""
 
     toolkit: str | None
     values: tuple[Value, ...]
@@ -95,9 +94,8 @@ class FigureMetric:
         return evidence.measured.gpu
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        """A reading for each toolkit that has one. The first toolkit with rows of the family is the one that counts.
-        Raises NotMeasured, for the first toolkit's reason, if none has a reading, OtherToolkitsOnly if the one that
-        counts has none."""
+        """A reading for each toolkit that has one; the first toolkit with rows of the family is the one that counts.
+        Raises NotMeasured with the first's reason if there is none, OtherToolkitsOnly if that which counts has none."""
         readings: list[Reading] = []
         reasons: list[NotMeasured] = []
         toolkits = evidence.toolkits(claim.toolkits)

@@ -1,12 +1,11 @@
 """Claims that rest on an experiment: a statement about every point, or a published figure at one.
 
-A claim's ``compute`` names the experiment, the column `value`, the `kernel`, optionally a kernel `over` whose value it
-is divided by, the points `where` it is read, and the bounds: `above`, `least`, `most`. In the columns of `over_where`
-the divisor's row has the values given there instead of the point's.
+``compute`` names the experiment, the column `value`, the `kernel`, optionally a kernel `over` whose value divides it,
+the points `where` it is read, and the bounds `above`, `least`, `most`. `over_where` gives the divisor's row other
+values.
 
-A claim on many published rows gives the columns `by` which each of them picks its point, `n` for one; ``{d}`` in
-`kernel` stands for the row's d. Each value is then compared with its own row, `near` it (relative) or within a
-`factor`.
+A claim on many published rows gives the columns `by` which each picks its point, `n` for one; ``{d}`` in `kernel`
+stands for the row's d. Each value is compared with its own row, `near` it (relative) or within a `factor`.
 """
 
 from __future__ import annotations
@@ -163,8 +162,7 @@ def bounds_text(compute: Mapping[str, Any], beside: str = "published") -> str:
 
 def describe(values: Sequence[PointValue], exact: int, compute: Mapping[str, Any], meaning: str, machine: str) -> str:
     """The values in relation to the bounds, as a sentence without its full stop.
-    `meaning`: of the column. ``1: it was refused; 0: not`` is answered by yes or no. `machine`: what it was measured
-    on."""
+    `meaning`: of the column; ``1: it was refused; 0: not`` is answered by yes or no. `machine`: that measured it."""
     flag = re.match(r"1: ([^;]*)", meaning)
     subject = sentence(flag[1] if flag else meaning)
     kernel = title(compute["kernel"]) if "{" not in compute["kernel"] else "each number of slices"
