@@ -65,7 +65,7 @@ def run_keys(subjects: Iterable[Subject]) -> dict[str, str]:
 
 
 class Context:
-    """What an experiment's `measure` works with.
+    """The context of an experiment's `measure`.
 
     Attributes:
         session: the open GPU, whose stream is CuPy's current one; None where the experiment runs on the CPU.

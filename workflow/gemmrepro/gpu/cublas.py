@@ -173,7 +173,7 @@ def _repeatable(function: Any, arguments: tuple[Any, ...], kept: tuple[Any, ...]
 
 
 class Sums(Enum):
-    """Which of the ways to accumulate a type."""
+    """Ways to accumulate a type."""
 
     USUAL = "usual"
     """fp32, but for fp64 and integers; 8-bit floats as precisely as the library can."""
@@ -455,7 +455,7 @@ class CublasLt:
         ]
 
     def described(self, problem: Problem, shape: Shape, most: int, sums: Sums = Sums.USUAL) -> list[str]:
-        """What `candidates` are, as the library numbers it: ``cublasLt algorithm 66 tile 20 split-K 1 ...``."""
+        """Names of `candidates` by the library's numbers: ``cublasLt algorithm 66 tile 20 split-K 1 ...``."""
         plan = self._plan(problem, shape, most, sums)
         return [self._configuration(algorithm) for algorithm in plan.algorithms]
 

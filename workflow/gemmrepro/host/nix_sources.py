@@ -1,4 +1,4 @@
-"""What images are built from, by Nix or from Dockerfiles: Debian's and PyPI's files by hash, in ``nix/sources.json``.
+"""Sources of images, for Nix and Dockerfiles: Debian's and PyPI's files by hash, in ``nix/sources.json``.
 
 ``python -m gemmrepro lock-sources`` writes it from the Dockerfiles and ``envs/requirements``; ``fetch FOLDER``
 downloads and checks the files, for Nix. Both use this host's apt and pip, so no mirror's address is written down.

@@ -49,7 +49,7 @@ POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
 """The columns that name a point of a summary and of samples."""
 
 TOLERANCE = 1e-5
-"""How far a cell may be from what is computed again, relative: cells have six digits, hence err by 5e-6 at most."""
+"""Largest relative distance of a cell from the number computed again: six digits err by 5e-6 at most."""
 
 RATES = 2 * TOLERANCE
 """The same for a rate, which is computed from the median's six digits."""
