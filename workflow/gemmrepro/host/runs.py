@@ -1,13 +1,11 @@
 """Runs of Snakemake in a folder: what a killed one leaves behind, and outputs that differ from what their jobs wrote.
 
-A run holds a lock of the operating system on a file in .snakemake, and shares it with a guard process, which ends the
-run's jobs when the run has died. The next run, which waits for the guard, removes Snakemake's own lock.
+A run shares a lock on a file in .snakemake with a guard process, which ends the run's jobs when the run has died. The
+next run waits for the guard and removes Snakemake's own lock.
 
-Snakemake remembers which jobs finished (.snakemake/metadata) and looks at the times of their outputs alone. So the
-guard notes size, time and hash of each finished output in .snakemake/gemmrepro.outputs. The next run compares, and
-marks what was cut short, damaged, edited or deleted as Snakemake marks outputs of interrupted jobs, so that it is made
-again when a run gets there. An image, also one copied from elsewhere, need only be as long as its header says.
-`snakemake --touch FILE` accepts a file as it is.
+Snakemake looks at the times of outputs alone. So the guard notes size, time and hash of each finished output in
+.snakemake/gemmrepro.outputs; the next run marks what was cut short, damaged, edited or deleted as incomplete, and it is
+made again. An image need only be as long as its header says. `snakemake --touch FILE` accepts a file as it is.
 
     python -m gemmrepro.host.runs MARK      the guard: waits for the end of standard input, then ends jobs
 """
@@ -157,9 +155,7 @@ HEADER = struct.Struct("<32x10s70xqq")
 
 def note(folder: Path = Path()) -> None:
     """Note the outputs below `folder` that finished since the last call, and forget those without a record.
-
-    Of each output: when its record was written, in ns, and `_state` of its files by path.
-    """
+    Of each output: when its record was written, in ns, and `_state` of its files by path."""
     noted, before, unfinished = {}, _noted(folder), records(folder, "incomplete")
     for name, record in records(folder).items():
         with contextlib.suppress(OSError):  # a job replaces it just now
