@@ -357,7 +357,9 @@ def test_a_new_article_has_section_tallies_claims_and_reference_by_its_folder_al
     section = report.paper[report.paper.index('id="article-fresh"') :].split("<h3")[0]
     own = {name: text for name, text in report.text.items() if "A fresh one" in text}
     assert "A fresh one</h3>" in section and "First Last, 2026, on H100" in words_of(section)
-    assert re.search(r"Of 6 statements decided, \d hold", section) and "Judged on our program of the same idea" in section
+    assert (
+        re.search(r"Of 6 statements decided, \d hold", section) and "Judged on our program of the same idea" in section
+    )
     assert 'href="families/ladder.html#figure-ladder-fresh_rates"' in section
     assert '<tbody data-article="fresh">' in report.text["claims.html"]
     assert report.text["claims.html"].count('id="claim-fresh-') == 6
