@@ -144,6 +144,9 @@ def records(folder: Path, kind: str = "metadata") -> dict[str, Path]:
 
 
 NOTES = Path(".snakemake/gemmrepro.outputs")
+MOST_SAID = 8
+"""Outputs that differ are named up to this many, and counted beyond."""
+
 IMAGES = Path("resources/images")
 
 HEADER = struct.Struct("<32x10s70xqq")
@@ -168,7 +171,7 @@ def note(folder: Path = Path()) -> None:
 
 
 def check(folder: Path = Path()) -> list[str]:
-    """Mark the outputs that differ from what is noted, to be made again; returns a sentence on each."""
+    """Mark the outputs that differ from what is noted, to be made again; returns what to say of them."""
     noted, finished, faults = _noted(folder), records(folder), dict[str, str]()
     for name, (made, files) in noted.items():
         # With another record it was made again since, or touched.
@@ -188,7 +191,9 @@ def check(folder: Path = Path()) -> list[str]:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.write_text('{"external_jobid": null}')
     _keep(folder, {name: entry for name, entry in noted.items() if name not in faults}, noted)
-    return [f"{fault}; it is made again." for fault in faults.values()]
+    said = [f"{fault}; it is made again." for fault in list(faults.values())[:MOST_SAID]]
+    more = len(faults) - len(said)
+    return [*said, f"{more} more were deleted or changed; they are made again."] if more else said
 
 
 def _noted(folder: Path) -> dict[str, Any]:
