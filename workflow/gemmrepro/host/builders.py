@@ -221,7 +221,7 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
 
 def newer_keys(options: Sequence[str], work: Workspace) -> Path:
     """A folder with the keys of Debian 12, each fetched from a release whose signature the ones before verify.
-    `options`: of mmdebstrap, to fetch as this host's apt does. Raises UserError if it fails or has no Debian 11 keys."""
+    `options`: of mmdebstrap, to fetch as this host's apt does. Raises UserError if it fails or lacks Debian 11's."""
     # An ordinary user's mmdebstrap may not enter that user's home.
     keyrings, folder = KEYRINGS, work.short / "keys"
     for release in CHAIN:
