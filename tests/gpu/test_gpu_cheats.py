@@ -190,8 +190,7 @@ __device__ void leave(unsigned blocks) {
 @pytest.fixture(scope="module")
 def planted(session, compiled) -> dict[str, Path]:
     """Every cheat and the honest kernel, compiled in the same way."""
-    sources = {"": NAIVE.source_path.read_text(), "later": counts_to(1000).source}
-    sources |= {name: cheat.source for name, cheat in CHEATS.items()}
+    sources = {"": NAIVE.source_path.read_text()} | {name: cheat.source for name, cheat in CHEATS.items()}
     return compiled({name: (NAIVE, source, "") for name, source in sources.items()})
 
 
@@ -207,17 +206,15 @@ def gate(session, loaded: Loaded) -> str:
 Loads = Mapping[tuple[str, str], Loaded]
 
 
-def swept(session, loads: Loads, size: int, folder: Path, say: Callable[[str], None], times: int = 1) -> prepare.Sweep:
-    """Rounds of a sweep over one family's kernels at one size, cold and warm, until one finds something wrong."""
+def swept(session, loads: Loads, size: int, folder: Path, say: Callable[[str], None]) -> prepare.Sweep:
+    """One round of a sweep over one family's kernels at one size, cold and warm."""
     kernels = {loaded.kernel.id: loaded.kernel for loaded in loads.values()}
     toolkits, family = sorted({toolkit for _, toolkit in loads}), next(iter(kernels.values())).family
-    document = {"rounds": times, "interval": 0.01, "seconds_per_round": 0.02, "samples_per_round": [3, 60]}
+    document = {"rounds": 1, "interval": 0.01, "seconds_per_round": 0.02, "samples_per_round": [3, 60]}
     document |= {"caches": ["cold", "warm"], "toolkits": toolkits, "sizes": {family: [size]}}
     settings, journal = plan.Settings.of(document, family), folder / "journal"
     sweep = prepare.prepare(session, kernels, settings, folder, folder, journal, say, given=loads)
-    for number in range(times):
-        if not results.wrong(sweep):
-            assert rounds.Rounds(sweep, say).run(number, None)
+    assert rounds.Rounds(sweep, say).run(0, None)
     return sweep
 
 
@@ -246,17 +243,6 @@ def test_a_cheat_is_caught(session, planted, tmp_path, name) -> None:
         print(refused.reason)
         assert ("on other inputs" in refused.reason or "not seen" in refused.reason) == (caught == "after")
         assert timed(sweep) == set()
-
-
-def test_a_cheat_that_begins_in_a_later_round_is_caught_there(session, planted, tmp_path, capsys) -> None:
-    """What counts to more launches than the first round makes."""
-    said: list[str] = []
-    loaded = Loaded.from_file(session, NAIVE, planted["later"], "cuda13")
-    sweep = swept(session, {(NAIVE.id, "cuda13"): loaded}, SIZE, tmp_path, said.append, times=20)
-    print("\n".join(said))
-    (refused,) = results.wrong(sweep)
-    assert "on other inputs" in refused.reason and timed(sweep) == set()
-    assert "round 2 " in capsys.readouterr().out, "the first round was honest"
 
 
 def test_work_on_another_stream_is_caught(session, planted) -> None:

@@ -40,16 +40,6 @@ def test_a_log_gets_whole_lines(at_once, capsys):
     assert all(re.fullmatch(rf"sweep: \d/5 points, {LEFT}", line) for line in lines if "points" in line)
 
 
-def test_the_rest_lasts_as_long_a_piece_as_what_was_finished_since_the_start(at_once, monkeypatch, capsys):
-    now = [1000.0]
-    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
-    told = Progress("sweep", total=120, done=20)
-    now[0] += 30
-    for _ in range(10):
-        told.step()
-    assert capsys.readouterr().err.splitlines()[-1] == "sweep: 30/120 points, 00:30 spent, 04:30 left"
-
-
 def test_a_terminal_gets_one_line_that_is_redrawn_below_what_else_is_said(monkeypatch):
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, 100))

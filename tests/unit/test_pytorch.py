@@ -34,25 +34,6 @@ def test_a_kernel_takes_any_length_and_passes_its_gate(program, law):
         assert verdict.passed, f"{n}: {verdict.message}"
 
 
-@needs_compiler
-@pytest.mark.parametrize(
-    ("text", "replacement"),
-    [
-        ("threadIdx.x;\n    if (blockIdx", "threadIdx.x + 1;\n    if (blockIdx"),  # the tail begins too late
-        ("u * THREADS] = make", "u] = make"),
-    ],
-)
-def test_a_planted_bug_fails_the_gate(tmp_path, precompiled, text, replacement):
-    kernel = registry.kernel("pytorch.gelu_four")  # with loads that can be taken for one another
-    program = compile_for_cpu(kernel, tmp_path, precompiled, (text, replacement, 0))
-    failed = []
-    for n in LENGTHS:
-        x = pointwise.draw("normal", n, 3)
-        got = run_on_cpu(program, kernel, Shape(1, n, 1), 1, 0, (x, np.zeros(n), np.full(n, np.nan)))[0]
-        failed.append(not pointwise.judge(x, got).passed)
-    assert any(failed)
-
-
 def part(name: str):
     return experiments.beside("pytorch", name)
 
@@ -83,26 +64,6 @@ def test_batches_take_turns_and_are_means_of_calls():
     assert order == list("aaa" + "bbb" + "aaaabb" * 5)  # the first calls say how many make a batch
     by_host = module.batches({"a": calls["a"]}, 0.004, 0.0, 3, lambda: 2 * clock.now)
     assert by_host["a"] == pytest.approx([2000.0] * 3)  # the clock that is given
-
-
-def function_of(order, first, second, later, profiled=(1, 1, 0, 0, 0)):
-    """A round of `gelu_order`: times of the first two calls, and of later ones, in µs; the eager formula takes 300."""
-    return order.Round([first, second, 110.0, later, later], profiled, [later, later, 1.1 * later], [300.0] * 3)
-
-
-def test_first_calls_are_medians_over_functions_with_their_range():
-    order = part("gelu_order.py")
-    firsts = (900.0, 1000.0, 700.0, 2300.0, 950.0, 1100.0, 980.0)
-    row = order.cells([function_of(order, first, 20_000.0 + first, 100.0) for first in firsts])
-    assert (row["first_us"], row["first_low_us"], row["first_high_us"]) == (980.0, 700.0, 2300.0)
-    assert (row["first_of_median"], row["first_of_median_low"], row["first_of_median_high"]) == (9.8, 7.0, 23.0)
-    assert (row["second_of_median"], row["second_of_median_low"], row["second_of_median_high"]) == (209.8, 207, 223)
-    # Ten times the median or more: the second call of all seven functions, and the first one of three of them.
-    assert (row["slow_calls"], row["slow_calls_low"], row["slow_calls_high"]) == (1, 1, 2)
-    assert (row["median_us"], row["gain"]) == (100.0, pytest.approx(3.0))
-    assert row["ci_low_us"] <= 100.0 < row["ci_high_us"]
-    declared = {column.name for column in experiments.experiment("pytorch", "gelu_order").columns}
-    assert set(row) == declared - {"order", "elements", "rounds"}
 
 
 CHILD = """
