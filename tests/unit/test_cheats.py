@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import numpy as np
@@ -383,7 +384,7 @@ def test_the_gpu_is_busy_until_the_host_has_submitted_the_launch() -> None:
 def test_a_launch_that_is_timed_again_is_judged_again(honest: bool) -> None:
     """What stored the result of the first, slow launch on other inputs gives it back in the second; a clock that dips
     once is no cheat."""
-    times, verdicts = iter([600.0, 6.0, 6.0]), iter([True, honest, honest])
+    times, verdicts = chain([600.0], repeat(6.0)), chain([True], repeat(honest))
     operands = SimpleNamespace(
         renew=lambda seed: None,
         scramble=lambda: None,

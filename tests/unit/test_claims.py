@@ -127,7 +127,9 @@ def test_a_claim_without_a_figure_transfers_nowhere(tmp_path):
     path.write_text(yaml.safe_dump({**document, "claims": [claim]}))
     (loaded,) = claims.load_file(path, "ladder")
     assert (loaded.published, loaded.tolerance) == ((), None)
-    path.write_text(yaml.safe_dump({**document, "claims": [{**claim, "transfer": {"kind": "ratio"}}]}))
+    path.write_text(
+        yaml.safe_dump({**document, "claims": [{**claim, "transfer": {**claim["transfer"], "kind": "ratio"}}]})
+    )
     with pytest.raises(UserError, match="transfer"):
         claims.load_file(path, "ladder")
 

@@ -76,7 +76,7 @@ def test_a_ratio_of_two_rows_has_the_interval_that_both_allow(tmp_path, ends, ve
 
 def test_slopes_and_gains_are_quotients_of_two_published_rows(results):
     """The article's own rows reproduce them; a fifth more of one of two leaves a gain a gain."""
-    for name in ("slope.d7", "slope.d6", "slope.d5", "fast_mode.d8", "fast_mode.d5", "bf16_over_e4m3.n2048"):
+    for name in ("slope.d7", "slope.d6", "fast_mode.d5", "bf16_over_e4m3.n2048"):
         assert judge(f"ozaki.{name}", results)["verdict"] == "reproduced", name
     rows = results["products"].rows
     rows.loc[(rows["kernel"] == "ozaki.fused_bf16_d9") & (rows["n"] == 16384), "total_us"] *= 1.2

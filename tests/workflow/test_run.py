@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import shutil
 from functools import cache
 from pathlib import Path
 
@@ -178,22 +177,6 @@ def test_a_kernel_that_does_not_compile_gets_the_compilers_words(finished: Path)
     assert run.returncode == 0, run.stdout[-4000:]
     assert re.search(r"^ladder\.coalesced .* kept$", run.stdout, re.M)
     assert (finished / "results/build/cuda12/ladder.coalesced.fatbin").is_file()
-
-
-def test_recordings_of_another_gpu_are_judged_by_themselves(finished: Path) -> None:
-    families, other = ("ladder", "ceilings"), finished / "reports/recorded/other"
-    for family in families:
-        shutil.copytree(RECORDED / family, other / family)
-    target, chosen = "results/gpus/other/verdicts.json", f"families=[{','.join(families)}]"
-    run = snakemake("--use-singularity", "--config", chosen, "--", target, folder=finished)
-    assert run.returncode == 0, run.stdout[-4000:]
-    own = json.loads((ROOT / "results/verdicts.json").read_text())["claims"]
-    there = json.loads((finished / target).read_text())["claims"]
-    judged = {claim["id"]: claim["verdict"] for claim in there}
-    assert judged and judged == {claim["id"]: claim["verdict"] for claim in own if claim["family"] in families}
-    assert {path.stem for path in (finished / "results/gpus/other/experiments/ladder").glob("*.csv")} == {
-        each.name for each in PLAN.experiments["ladder"]
-    }
 
 
 def test_snakemake_writes_its_own_report(finished: Path) -> None:
