@@ -58,14 +58,12 @@ class Cheat:
     Attributes:
         outside: declarations.
         first: statements before the product; `row` and `col` are known.
-        inner: what takes the place of the product of two elements.
         store: the statement that writes `value` to C.
     """
 
     caught: str
     outside: str = ""
     first: str = ""
-    inner: str = "A[row * k + p] * B[p * n + col]"
     store: str = "C[row * n + col] = value;"
 
     @property
@@ -74,7 +72,6 @@ class Cheat:
         parts = {
             'extern "C" __global__': f'{self.outside}\nextern "C" __global__',
             "    float sum = 0.0f;": f"{self.first}\n    float sum = 0.0f;",
-            "A[row * k + p] * B[p * n + col]": self.inner,
             "C[row * n + col] = alpha * sum + old;": f"const float value = alpha * sum + old;\n    {self.store}",
         }
         for old, new in parts.items():
@@ -95,25 +92,11 @@ def counts_to(most: int) -> Cheat:
 
 CHEATS: Mapping[str, Cheat] = {
     "keeps its first result for each shape": Cheat("gate", KEPT, SIZES + GIVE_BACK, store=KEEP),
-    "multiplies in TF32": Cheat(
-        "gate",
-        "__device__ float tf32(float x) { return __uint_as_float(__float_as_uint(x) & 0xFFFFE000u); }",
-        inner="tf32(A[row * k + p]) * tf32(B[p * n + col])",
-    ),
-    "writes one element before C": Cheat(
-        "gate", store="C[row * n + col] = value; if (row == 0 && col == 0) C[-1] = 0.0f;"
-    ),
     "answers the seeds 1 and 2, and gives zeros for others": Cheat(
         "gate",
         seeds_known(),
         "    bool mine = false;\n    if (k > 0) for (unsigned one : known) mine |= __float_as_uint(A[0]) == one;",
         store="C[row * n + col] = mine ? value : 0.0f;",
-    ),
-    "adds in another order each time": Cheat(
-        "gate",
-        "__device__ unsigned launches;",
-        store="C[row * n + col] = __uint_as_float(__float_as_uint(value) ^ (launches & 1));\n"
-        "    if (row == 0 && col == 0) atomicAdd(&launches, 1);",
     ),
     "is right on the gate's shapes alone": Cheat(
         "before", store=f"C[row * n + col] = m == {SIZE} ? 0.5f * value : value;"

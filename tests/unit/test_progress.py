@@ -1,9 +1,6 @@
-"""What a terminal and a log show of a long measurement."""
+"""What a log shows of a long measurement."""
 
-import os
 import re
-import sys
-import termios
 
 import pytest
 
@@ -38,25 +35,3 @@ def test_a_log_gets_whole_lines(at_once, capsys):
         *("sweep: 4/5", "sweep: 5/5", "sweep: 5/5"),
     ]
     assert all(re.fullmatch(rf"sweep: \d/5 points, {LEFT}", line) for line in lines if "points" in line)
-
-
-def test_a_terminal_gets_one_line_that_is_redrawn_below_what_else_is_said(monkeypatch):
-    ours, theirs = os.openpty()
-    termios.tcsetwinsize(theirs, (24, 100))
-    with os.fdopen(theirs, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setattr(sys, "stdout", terminal)
-        measure()
-        terminal.write("end")
-        terminal.flush()
-        shown = b""
-        # A read may return less than was written.
-        while not shown.endswith(b"end"):
-            shown += os.read(ours, 100_000)
-    os.close(ours)
-    # What stays on the screen of each line was written behind its last carriage return.
-    screen = [line.rsplit("\r", 1)[-1] for line in shown.decode().replace("\r\n", "\n").split("\n")]
-    assert screen[:3] == [
-        *("sweep: round 1 of a point", "sweep: not timed: a kernel that is wrong", "sweep: round 1 of another")
-    ]
-    assert re.fullmatch(rf"sweep: 5/5 points \|█+\| {LEFT}", screen[3]) and screen[4:] == ["end"]

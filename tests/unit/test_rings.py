@@ -14,9 +14,7 @@ import shutil
 
 import hopper_grid
 import pytest
-from rings import NUMBERS, RINGS, SEEDS, Case
-
-from gemmrepro.operations import Shape
+from rings import RINGS
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
 
@@ -155,42 +153,3 @@ def test_a_planted_bug_shows(plant: tuple[str, str, str, str, int]) -> None:
     _, ring, pattern, replacement, which = plant
     planted = hopper_grid.with_plant(RINGS[ring].text(), pattern, replacement, which)
     assert RINGS[ring].problem(planted) != ""
-
-
-LOCKSTEP = RINGS["crt.lockstep"]
-PATIENCE = 100
-EARLIEST = range(1, 2)
-"""The seed under which copies and products take place at once; under others they may have to wait until no thread runs,
-and one that looks for the others does."""
-MEETINGS = {
-    # Steps from one meeting to the next, and on which blocks: 84 tiles of two steps, or of five.
-    "in the middle of a tile, one block with a tile more": (3, Case(Shape(150, 200, 1100), clusters=5)),
-    "never, as blocks have fewer steps": (64, Case(Shape(150, 200, 300), clusters=3)),
-}
-
-
-def meetings_of(every: int, case: Case) -> int:
-    """How often each block meets the others: before every so many steps, but the first, that all of them have."""
-    steps = -(-LOCKSTEP.kernel.run.workspace["factors_a"].lengths(case.shape)[1] // 128)
-    return max(0, (7 * NUMBERS // case.clusters * steps - 1) // every)
-
-
-def problem_of_meetings(name: str, alone: bool) -> str:
-    """The first problem in any order, or that producers looked for the others in vain too often.
-
-    A block that is alone looks for twice its patience and once a meeting; among others it finds them soon.
-    """
-    every, case = MEETINGS[name]
-    program, meetings = LOCKSTEP.program(EVERY=every, ALONE=int(alone)), meetings_of(every, case)
-    most = case.clusters * (2 * PATIENCE + meetings if alone else 2 * meetings)
-    sleeps = LOCKSTEP.run(program, case, EARLIEST)
-    return LOCKSTEP.run(program, case, SEEDS)[0] or ("" if int(sleeps[1]) <= most else "waits too long")
-
-
-@pytest.mark.parametrize("alone", [False, True], ids=["together", "alone"])
-@pytest.mark.parametrize("name", MEETINGS)
-def test_producers_meet_and_go_on(name: str, alone: bool) -> None:
-    """Whatever the order, and if each block runs when the one before has left: the product is right, the counters are
-    zero again. Together nobody waits for long; alone patience ends, and there is less of it each time."""
-    assert problem_of_meetings(name, alone) == ""
-    assert (meetings_of(*MEETINGS[name]) == 0) == name.startswith("never")
