@@ -17,7 +17,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gates.operations import GATES, JUDGING, Gates, protocol
 from gemmrepro.measure.plan import needed_bytes
 from gemmrepro.measure.workspace import Workspace
-from gemmrepro.operands import Operands
+from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import OPERATIONS, Problem, Shape, counts, operation, shape_of
 
 NAMES = sorted(OPERATIONS)
@@ -58,7 +58,7 @@ def test_a_gates_protocol_follows_the_code_that_it_reaches_and_no_other(name: st
     assert not reached & others, "an edit of another operation's gate stales nothing"
 
 
-LAUNCHES = {
+LAUNCHES: dict[str, Launcher] = {
     "gemm": multiplied,
     "gemm_scaled": with_scales,
     "vector_add": added,
