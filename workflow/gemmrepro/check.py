@@ -36,7 +36,6 @@ PERSISTENT = 2 * card.REFERENCE.sms
 """Maximum grid of a persistent kernel: two blocks on each SM."""
 
 NUMBERS = ("m", "n", "k", "iterations", "alpha", "beta")
-"""Arguments that are no arrays."""
 
 DECLARATIONS = ("family.py", "figures.py", experiments.FILE, calculation.FILE)
 """Python files of a family that are not sources."""
@@ -55,7 +54,7 @@ def main(options: Namespace) -> int:
 
 
 def check_family(name: str) -> list[str]:
-    """What is wrong with the family called `name`, each after the kernel or file. Raises UserError if there is none."""
+    """Faults of the family called `name`, each after the kernel or file. Raises UserError if there is none."""
     if name not in registry.family_names():
         registry.family(name)  # raises, naming the known families
     where = f"kernels/{name}/family.py"

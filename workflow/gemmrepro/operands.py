@@ -74,9 +74,7 @@ class Operands:
 
     def arguments(self, kernel: Kernel, workspace: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         """The arguments of a launch of `kernel`, in the order of its C signature; `workspace` has arrays by name.
-
-        Raises UserError if the driver refuses a tensor map, or the kernel computes C = A B and would have to scale.
-        """
+        Raises UserError if the driver refuses a tensor map, or the kernel computes C = A B and would have to scale."""
         # One launch of several may write no C, and leave alpha and beta to another.
         writes_c = bool({"c", "map:c", "array:c"} & {*kernel.call.arguments})
         plain = (self.alpha, self.beta) == (1.0, 0.0)
@@ -124,9 +122,7 @@ class Operands:
 
     def tensor_map(self, operand: str, wanted: TensorMap, kernel_id: str, stored: tuple[Any, str] | None = None) -> Any:
         """The TMA descriptor of an input or of the output ``c``; loads outside the matrix read zeros. See `encoded`.
-
-        `stored` is another array and its dtype, instead of the operand; its leading axes are flattened into rows.
-        """
+        `stored` is another array and its dtype, instead of the operand; its leading axes are flattened into rows."""
         if stored is not None:
             array, dtype = stored[0].reshape(-1, stored[0].shape[-1]), stored[1]
         else:
@@ -137,9 +133,7 @@ class Operands:
 
 def encoded(array: Any, dtype: str, wanted: TensorMap, kernel_id: str, name: str) -> Any:
     """The TMA descriptor of a matrix that is stored by rows; `name` is what a message calls it.
-
-    Raises UserError if the driver refuses it: a row's length is not a multiple of 16 bytes, or the box is too large.
-    """
+    Raises UserError if the driver refuses it: a row's length is not a multiple of 16 bytes, or the box is too large."""
     # cuda.core encodes it with cuda.bindings' cuTensorMapEncodeTiled; its enumerations have no public name yet.
     from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
     from cuda.core.utils import StridedMemoryView

@@ -67,7 +67,7 @@ def draw(family: str, figure: Lines | Dots, results: Results) -> Drawing:
 
 
 def _alt(about: str, wide: pd.DataFrame) -> str:
-    """What is drawn, and the values of the last line of a frame."""
+    """The subject drawn, and the values of the last line of a frame."""
     if wide.empty:
         return f"Figure of {about}, without data: nothing was measured."
     at, last = wide.index[-1], wide.iloc[-1].dropna()
@@ -171,7 +171,6 @@ def _paint_dots(figure: Dots, frame: pd.DataFrame, page: Page) -> Figure:
 
 
 def _dots_table(figure: Dots, frame: pd.DataFrame, results: Results) -> list[dict[str, Any]]:
-    """A line per cell."""
     of_kernels = figure.category == "kernel"
     category = "kernel" if of_kernels else results.experiment.column(figure.category).meaning
     return [
@@ -213,7 +212,6 @@ def of_table(inputs: Inputs, table: Table) -> Drawing:
 
 
 def _measured(mark: Mark, value: str) -> dict[str, Any]:
-    """The measured side of a mark, if any."""
     found = mark.measured
     return {value: found.value, "low": found.low, "high": found.high, "stale": found.stale} if found else {}
 
@@ -260,7 +258,7 @@ def _down_the_side(table: Table, shown: Sequence[Mark], page: Page) -> Figure:
 
 
 def _table_alt(table: Table, pairs: pd.DataFrame) -> str:
-    """What is drawn, and the value that is farthest from print."""
+    """The subject drawn, and the value that is farthest from print."""
     if not len(pairs := pairs[(pairs["published"] > 0) & (pairs["measured"] > 0)]):
         return f"Chart of {table.title}, published and measured, of which no value has both."
     over = (pairs["measured"] / pairs["published"]).map(lambda quotient: abs(math.log(quotient)))

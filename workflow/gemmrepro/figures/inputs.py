@@ -1,4 +1,4 @@
-"""What figures are drawn from, and the look-ups of an article's table in it."""
+"""The data that figures are drawn from, and the look-ups of an article's table in it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,11 @@ def interval(row: pd.Series, low: str | None, high: str | None) -> tuple[float, 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What figures are drawn from.
+    """The data that figures are drawn from.
 
     Attributes:
-        measured: rows of the sweep by family.
+        measured, regimes: rows of the sweep, and of the regimes, by family.
         results: experiments by family and name.
-        regimes: rows of the regimes by family, of those that have some.
-        verdicts: the judged statements.
         published: the published figure that each statement is compared with, by its id.
         family: whose figures are drawn; "" of the paper's own.
     """

@@ -35,13 +35,8 @@ KEPT_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class CaseData:
-    """The data of a case on the host, shared by all kernels of a problem.
-
-    Attributes:
-        a, b: stored operands, as the problem lays them out; `c`: C before the launch, poison where beta is 0.
-        wide: A[m,k] and B[k,n] in float64, exactly.
-        reference, scale: see `gate.reference_gemm`.
-    """
+    """The data of a case on the host, shared by all kernels of a problem. `a`, `b`: stored operands, as the problem
+    lays them out; `c`: C before the launch, poison where beta is 0. `wide`: A[m,k] and B[k,n] in float64, exactly."""
 
     a: np.ndarray
     b: np.ndarray
@@ -112,10 +107,8 @@ def run_case(
     references: References | None = None,
 ) -> Judged:
     """Run a GEMM `case` of `problem` `repeats` times and judge it, |alpha| x `kernel.promises.error` being allowed too.
-
     Only the kernel and the reference's product run on the GPU. Everything else takes milliseconds on the host, and CuPy
-    would need seconds to compile it.
-    """
+    would need seconds to compile it."""
     right = (references or References()).of(problem, case)
     a, b, c = Guarded(right.a), Guarded(right.b), Guarded(right.c)
     operands = Operands(problem, case.shape, (a.array, b.array), c.array, case.alpha, case.beta)
@@ -173,7 +166,7 @@ def _accumulator(kernel: Kernel | None) -> str:
 
 
 def _half_sums(right: CaseData, promoted: int) -> HalfSums:
-    """What sums in fp16 may add to the errors of a case, on the host; computed on the GPU if it is large."""
+    """The error that sums in fp16 may add to a case, on the host; computed on the GPU if it is large."""
     a, b = right.wide
     if a.size * b.shape[1] < ON_HOST:
         return half_sums(a, b, promoted)
@@ -209,11 +202,7 @@ def _faults_of_launches(results: Sequence[np.ndarray]) -> list[str]:
 
 
 def _faults_of_memory(arrays: Iterable[tuple[str, Guarded, np.ndarray | None]]) -> list[str]:
-    """Reports writes outside the arrays, and changed inputs.
-
-    Args:
-        arrays: (name, array, content if it is an input).
-    """
+    """Reports writes outside the arrays, and changed inputs. `arrays`: (name, array, content if it is an input)."""
     arrays = tuple(arrays)
     problems = [
         f"{broken} elements outside {name} were overwritten"
@@ -298,7 +287,7 @@ class Gemm(Gate):
 
 
 def _half_sums_of(operands: Operands, promoted: int) -> HalfSums:
-    """What sums in fp16 may add to the errors of `operands`' product, [m,n] float64, computed in blocks of rows."""
+    """The error that sums in fp16 may add to `operands`' product, [m,n] float64, computed in blocks of rows."""
     import cupy
 
     dtype, shape = operands.problem.dtype_in, operands.shape

@@ -107,7 +107,7 @@ Bytes = tuple[int, int]
 """Memory of the GPU, and of the host."""
 
 PROCESS: Bytes = (GIB // 2, 3 * GIB // 2)
-"""What a process takes before it judges anything: CUDA's context, libraries, and a few references."""
+"""Memory that a process takes before it judges anything: CUDA's context, libraries, and a few references."""
 
 DRAWN = 3
 """Memory of the host that a case takes, as a multiple of its arrays: int64 numbers from which 16-bit ones are made."""
@@ -154,12 +154,7 @@ class Memory:
 
 def allowed(kernel: Kernel, gamma: float | None) -> float | None:
     """The largest error that passes, in units of |A||B| and the output's roundoff; None where there is no such bound.
-
-    With an epilogue it is in units of S, and the bound of `epilogue` at its largest, where |y| and |D| are S.
-
-    Args:
-        gamma: of the product's sum.
-    """
+    `gamma`: of the product's sum. An epilogue's is in units of S, and at its largest, where |y| and |D| are S."""
     found = allowed_error(gamma, kernel.compute.dtype_out)
     if not found or gamma is None or gate_of(kernel.compute.op) is not GemmEpilogue:
         return found

@@ -4,8 +4,7 @@
     python -m gemmrepro article check [NAME]    what is wrong or missing in it, a line each; by default in all
     python -m gemmrepro article judge [NAME]    verdicts and tallies, on a GPU's recordings, or of a verdicts.json
 
-`judge` fails if a statement that is marked as wrong on any GPU turned out to hold: then either the correction or the
-test is wrong.
+`judge` fails if a statement that is marked as wrong on any GPU holds: correction or test is wrong.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ def _uncovered(name: str, text: Path) -> Iterator[str]:
 
 
 def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
-    """What verdicts.json would hold of some articles on a GPU's recordings, whose rows are taken as they are."""
+    """The verdicts.json of some articles on a GPU's recordings, whose rows are taken as they are."""
     if not recorded.is_dir():
         known = ", ".join(sorted(path.name for path in recorded.parent.iterdir()))
         raise UserError(f"there are no recordings {recorded}; --gpu takes {known}.")
@@ -164,7 +163,6 @@ def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
 
 
 def _show(document: Mapping[str, Any], names: Sequence[str]) -> int:
-    """Print a line for each verdict, and the tallies."""
     entries = [entry for entry in document["claims"] if entry["article"] in names]
     width = max((len(entry["id"]) for entry in entries), default=0)
     for entry in entries:

@@ -1,13 +1,12 @@
 """Device operands of one problem, and the judgements of a result before and after it is timed.
 
 The second judgement is on inputs that a kernel has not seen. Every timed launch finds the same inputs and, in C, the
-right result. A kernel could tell: it might return if C is no poison, give back what it stored earlier, or compute
-honestly a fixed number of times. So the inputs are replaced in place, C is left with other numbers, and the launch must
-be right and take about as long as the samples say, once in the first round, and again in a later one that is much
-quicker.
+right result, and a kernel could tell: return if C is no poison, give back what it stored, or compute honestly a fixed
+number of times. So the inputs are replaced in place, C is left with other numbers, and the launch must be right and
+take about as long as the samples say, in the first round, and again in a later one that is much quicker.
 
 What was timed as graphs is also launched as one: twice, back to back, on two copies of the operands, of which the
-second must be right. Samples of such launches may be so short that skipping work stays within what time allows.
+second must be right, since in so short a sample skipped work stays within what time allows.
 """
 
 from __future__ import annotations
@@ -103,17 +102,16 @@ class Workspace:
 
 
 SLOWER = 3.0
-"""How many times a sample's time a launch on other inputs may take: out of DRAM, where the samples may be out of L2."""
+"""Multiple of a sample's time that a launch on other inputs may take: from DRAM, the samples perhaps from L2."""
 
 ALLOWANCE_US = 20.0
-"""What it may take in addition: a sample from a graph has no overhead of its own launch."""
+"""Time in µs that it may take in addition: a sample from a graph has no overhead of its own launch."""
 
 QUICKER = 0.8
 """A round whose median is below this share of the one judged is judged again. Honest rounds differ by a few percent."""
 
 FLUSHES = 8
-"""Times that L2 is flushed before such a launch. The GPU is to be busy until the host has submitted it: otherwise its
-time would be that of the submission."""
+"""L2 flushes before such a launch: they keep the GPU busy until the host has submitted it."""
 
 TRIES = 3
 """Launches, each on inputs of its own, that must all be too slow."""
@@ -124,13 +122,8 @@ Launch = Callable[[], None]
 @dataclass(frozen=True)
 class Second:
     """A kernel to judge again, within its bound.
-
-    Attributes:
-        bind: gives a launch on a copy of the operands, 0 or 1; a kernel's workspace is held from then on, one kernel's
-            at a time.
-        shortest_us: the shortest median of its samples.
-        graphs: whether a sample was a graph of launches.
-    """
+    `bind`: gives a launch on copy 0 or 1 of the operands; from then on it holds the kernel's workspace, one at a time.
+    `shortest_us`: the shortest median of its samples. `graphs`: whether a sample was a graph of launches."""
 
     bind: Callable[[int], Launch]
     kernel: Kernel | None
@@ -150,7 +143,7 @@ class SecondLook:
         workspace.renew(fresh_seeds(1)[0])
 
     def judge(self, seconds: Sequence[Second]) -> list[str]:
-        """What is wrong with each, or ""."""
+        """The fault of each, or ""."""
         wrong, times = [], []
         for second in seconds:
             took, message = self._launched(second)
@@ -164,8 +157,7 @@ class SecondLook:
 
     def _launched(self, second: Second) -> tuple[float, str]:
         """The time in µs of a launch that finds neither its operands in L2 nor a right result or poison in C; and what
-        is wrong with its result, or "".
-        """
+        is wrong with its result, or ""."""
         launch = second.bind(0)
         self._workspace.scramble()
         for _ in range(FLUSHES):
@@ -175,7 +167,7 @@ class SecondLook:
         return took, "" if verdict.passed else f"on other inputs, after it was timed: {verdict.message}"
 
     def _replayed(self, second: Second) -> str:
-        """What is wrong with the second of two launches in a graph, whose C lies elsewhere and holds other numbers."""
+        """The fault of the second of two launches in a graph, whose C lies elsewhere and holds other numbers."""
         self._workspace.copy(2)
         launches = [second.bind(index) for index in (0, 1)]
         self._workspace.scramble()

@@ -1,9 +1,8 @@
 """Writes the report: a folder of pages that opens from disk with no network.
 
 ``index.html`` is the paper; beside it are a page of claims, one for each family, kernel and baseline, one of the runs,
-one of commands, and the files that they link to. Everything follows from the files that the earlier stages wrote;
-the templates are in ``reports/template``. A stage that did not run, a family that was not measured, or a container that
-was not built is stated, not hidden.
+one of commands, and the files that they link to, from the templates in ``reports/template``. A stage that did not run,
+a family that was not measured, or a container that was not built is stated, not hidden.
 """
 
 from __future__ import annotations
@@ -188,7 +187,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _verdicts_seen(verdicts: VerdictsView, declared: Mapping[str, Claim]) -> dict[str, Any]:
-    """What templates see of one GPU's verdicts."""
+    """Variables of templates on one GPU's verdicts."""
     stated = verdicts.counts["article"]
     published = {name: (claim.value, claim.unit) for name, claim in declared.items()}
     quotients = {claim.id: claim.over(published.get(claim.id)) for claim in verdicts.claims}
@@ -202,7 +201,7 @@ def _verdicts_seen(verdicts: VerdictsView, declared: Mapping[str, Claim]) -> dic
 
 
 def _of_claims(inputs: Inputs, declared: Mapping[str, Claim], families: Sequence[View]) -> dict[str, Any]:
-    """What templates see of the claims and their verdicts."""
+    """Variables of templates on the claims and their verdicts."""
     verdicts = inputs.verdicts
     gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
     capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
@@ -220,9 +219,7 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim], families: Sequence
 
 def _texts(verdicts: VerdictsView, families: Sequence[View]) -> list[View]:
     """The articles with claims, two parts of one text as one: who wrote it, and how many statements were decided.
-
-    `families` are those that its claims are about, which it is the article of or not.
-    """
+    `families` are those that its claims are about, which it is the article of or not."""
     found = []
     for text in references():
         claims = [claim for claim in verdicts.claims if claim.article in text.articles]
@@ -250,10 +247,8 @@ def _tables_of(articles: Collection[str], families: Sequence[View]) -> list[View
 
 
 def _stories(inputs: Inputs) -> list[View]:
-    """What became of claims, told: of those found wrong, and where nothing is corrected of those that hold.
-
-    One with numbers of the reference recording is told of its GPU alone.
-    """
+    """Stories of claims: of those found wrong, and where nothing is corrected of those that hold.
+    One with numbers of the reference recording is told of its GPU alone."""
     verdicts, known = inputs.verdicts, {claim.id: claim for claim in inputs.verdicts.claims}
     listed_wrong = {claim.id for each in verdicts.corrections for claim in each.claims}
     found = []
@@ -276,7 +271,7 @@ FULL_CLOCK = 0.98
 
 
 def facts(inputs: Inputs, families: Sequence[View]) -> dict[str, Any]:
-    """What ``sections/limits.j2`` cannot find out: what this run did not time, check or judge."""
+    """Facts for ``sections/limits.j2``: what this run did not time, check or judge."""
     measured = {family.name: inputs.measured[family.name] for family in families if family.source != "none"}
     capability = capability_of(inputs.measured.values())
     kernels = [kernel for family in families for kernel in registry.kernels(family.name)]
@@ -317,7 +312,7 @@ def _slowed(measured: Mapping[str, Measurements]) -> list[View]:
 
 
 def _unchecked(measured: Mapping[str, Measurements], ceilings: Measurements | None) -> dict[str, int]:
-    """How many rows have a throughput that nothing bounds, by types of operands and sums."""
+    """Number of rows whose throughput nothing bounds, by types of operands and sums."""
     unchecked: dict[str, int] = {}
     for name, of in measured.items():
         gpu, known = of.run.get("gpu") or {}, Ceilings()
@@ -332,7 +327,7 @@ def _unchecked(measured: Mapping[str, Measurements], ceilings: Measurements | No
 
 
 def _untimed(measured: Mapping[str, Measurements], lacking: set[str]) -> list[tuple[str, str, list[str]]]:
-    """What no sweep timed: the reason, the toolkits if others timed the kernel, and the kernels."""
+    """Kernels that no sweep timed: the reason, the toolkits if others timed them, and their names."""
     kernels: dict[tuple[str, str], list[str]] = {}
     for of in measured.values():
         toolkits: dict[tuple[str, str], set[str]] = {}
@@ -346,7 +341,6 @@ def _untimed(measured: Mapping[str, Measurements], lacking: set[str]) -> list[tu
 
 
 def main(options: Namespace) -> int:
-    """Write the report."""
     inputs = Inputs(options)
     pages = render(inputs)
     bundle.write(pages, inputs.files, options.out)

@@ -1,4 +1,4 @@
-"""What cannot be: rates and clocks beyond what any GPU does, and gates' verdicts that do not follow from their cases.
+"""Impossible recordings: rates and clocks beyond any GPU's, and gates' verdicts that do not follow from their cases.
 
 A rate of arithmetic is held against that of the same operands and sums: the ceiling measured on the same card where no
 other instruction of that card is wider, else what the data sheet or the compute capability gives at the card's highest
@@ -23,7 +23,7 @@ from gemmrepro.registry import Kernel, chips
 Rows = Sequence[Mapping[str, str]]
 
 MARGIN = 1.05
-"""How far a rate may exceed a ceiling at the GPU's highest clock."""
+"""Factor by which a rate may exceed a ceiling at the GPU's highest clock."""
 
 PEAKS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("fp32", "fp32"): ("fp32",),
@@ -143,21 +143,16 @@ _FIELDS: Mapping[str, tuple[type, ...]] = {
     "passed": (bool,),
     "message": (str,),
 }
-"""What a case must hold; one of a variant's also names its `entry`. A schema of 5,000 cases would take seconds."""
+"""Fields that a case must hold; a variant's also names its `entry`. A schema of 5,000 cases would take seconds."""
 
 ROUNDED = 1.001
 """Errors and bounds are recorded with four digits."""
 
 
 def check_gates(family: str, path: Path, gpu: str | None = None) -> None:
-    """Check a family's recorded verdicts, if there are any.
-
-    A verdict is "passed" if every one of its cases, at least one, passed; a case that passed has a finite error within
-    its bound, where the bound is one on the error alone (`Promises.error` adds another, and sums in fp16 a third).
-
-    Args:
-        gpu: the name of the GPU of the recording's times; None if it has none.
-    """
+    """Check a family's recorded verdicts, if any; `gpu`: the GPU of the recording's times, None if it has none.
+    A verdict is "passed" if all of its cases, at least one, passed; a case that passed has a finite error within its
+    bound, where that bounds the error alone (`Promises.error` adds another, and sums in fp16 a third)."""
     if not path.is_file():
         return
     verdicts = read_document(path, "gates.schema.yaml")

@@ -1,8 +1,7 @@
 """The articles whose claims are judged: one folder each under articles/.
 
-`article.yaml` says what the text is and how it measured, `numbers.csv` holds every number that it prints, `map.yaml`
-whose programs our kernels are, `claims.yaml` what it states (`gemmrepro.judge`), and `figures.py` draws its tables and
-charts beside what was measured (`gemmrepro.experiments.tables`).
+`article.yaml` says what the text is, `numbers.csv` holds every number that it prints, `map.yaml` whose programs our
+kernels are, `claims.yaml` what it states, and `figures.py` draws its tables and charts beside what was measured.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ SCHEMA = "workflow/schemas/claims.schema.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Article:
-    """What article.yaml says of a text; see workflow/schemas/article.schema.yaml.
+    """A text as article.yaml describes it; see workflow/schemas/article.schema.yaml.
 
     Attributes:
         source: the article that is the same text; None for one of its own.
         hardware: the name of its chip in chips.yaml, by each name in the column `hardware`; None for what is no GPU.
         toolkits: its claims are judged on the first that has measurements.
-        headlines: the ids of the claims that it is known for, each with what the report's first picture calls it.
+        headlines: the claims that it is known for, by id, as the report's first picture calls them.
         stories: what became of some claims, by id, for the report's first page.
         derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.derived`).
         causes: patterns of the ids of claims that a cause of kernels/mechanisms.yaml explains, by its id.
@@ -63,12 +62,11 @@ class Article:
 
 
 def folder(name: str) -> Path:
-    """Where an article lies."""
     return paths.ARTICLES_DIR / name
 
 
 def files(name: str) -> list[Path]:
-    """What an article's claims rest on: its files, those that it has, but for its figures."""
+    """Files that an article's claims rest on: those that it has, but for its figures."""
     return [path for file in FILES if (path := folder(name) / file).is_file()]
 
 
@@ -122,9 +120,9 @@ def chip_of(name: str, hardware: str) -> chips.Chip | None:
 def expanded(entries: Sequence[Any]) -> list[Any]:
     """Claims with a table's entry, one with `each`, as one claim per case.
 
-    `each` lists the cases, mappings of the same names to values, or gives a list of values by name, of which every
-    combination is a case. ``{n}`` anywhere in such an entry stands for the value of n; a string that is nothing else
-    becomes the value itself. Raises UserError if `each` names no values, or its id does not tell its claims apart.
+    `each` lists the cases, mappings of the same names to values, or gives a list of values by name, for every
+    combination. ``{n}`` stands for the value of n; a string that is nothing else becomes the value itself. Raises
+    UserError if `each` names no values, or its id does not tell its claims apart.
     """
     found: list[Any] = []
     for entry in entries:
@@ -167,7 +165,7 @@ AUTHORS, SAME_IDEA, OURS = "author's program", "same idea", "ours"
 
 @dataclass(frozen=True)
 class Program:
-    """What stands here for a system of an article: see workflow/schemas/map.schema.yaml."""
+    """Our counterpart of a system of an article: see workflow/schemas/map.schema.yaml."""
 
     kernels: tuple[str, ...]
     relation: str
@@ -175,7 +173,7 @@ class Program:
 
 
 def programs(name: str) -> Mapping[str, Program]:
-    """What stands for each system of an article's map. Raises UserError if it says two things of one kernel."""
+    """Our counterpart of each system of an article's map. Raises UserError if it says two things of one kernel."""
     path = folder(name) / MAP
     return _read_map(path) if path.is_file() else {}
 
@@ -225,10 +223,7 @@ def declared(path: Path) -> list[Mapping[str, Any]]:
 
 def document_of(path: Path) -> Mapping[str, Any]:
     """A claims.yaml with its tables as one entry per case.
-
-    Raises:
-        UserError: it is not YAML, a table names no cases, or an entry lacks what every one has.
-    """
+    Raises UserError if it is not YAML, a table names no cases, or an entry lacks what every one has."""
     return _document(path, schemas.text_at(path))
 
 
@@ -274,7 +269,7 @@ _OUTLINE = {
 
 
 def _misshapen(entry: Any) -> str:
-    """What keeps an entry from being read at all; '' if nothing does."""
+    """The fault that keeps an entry from being read at all; '' without one."""
     if not isinstance(entry, dict) or "id" not in entry:
         return ": it must be a mapping with an 'id'"
     for key, (kind, words) in _OUTLINE.items():

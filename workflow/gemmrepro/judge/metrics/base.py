@@ -19,10 +19,7 @@ from gemmrepro.registry.chips import same_gpu
 @dataclass(frozen=True)
 class Reading:
     """The values that one toolkit's rows give for a claim; one value for most metrics.
-
-    `toolkit` is None if no toolkit built what was measured; `exact` counts the points without a quotient because both
-    sides are zero.
-    """
+    `toolkit` is None if none built what was measured; `exact` counts points where both sides are zero."""
 
     toolkit: str | None
     values: tuple[Value, ...]
@@ -36,9 +33,7 @@ class Reading:
 @dataclass(frozen=True)
 class Readings:
     """The reading that a claim is judged on, and those of other toolkits.
-
-    `carried` says how published values carry over by rates of the chips; None where they need not.
-    """
+    `carried` says how published values carry over by rates of the chips; None where they need not."""
 
     judged: Reading
     others: tuple[Reading, ...] = ()
@@ -89,7 +84,7 @@ class FigureMetric:
 
     @property
     def rule(self) -> str:
-        """What it measures and when a claim with it holds, in a sentence or two."""
+        """The rule: the quantity, and when a claim on it holds, in a sentence or two."""
         return str(schemas.load("claims.schema.yaml")["$defs"]["metrics"][self.word]["description"])
 
     def check(self, claim: Claim) -> list[Problem]:
@@ -99,12 +94,8 @@ class FigureMetric:
         return evidence.measured.gpu
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        """A reading for each toolkit that has one. The first toolkit with rows of the family is the one that counts.
-
-        Raises:
-            NotMeasured: no toolkit has a reading; the reason is that of the first.
-            OtherToolkitsOnly: the toolkit that counts has none.
-        """
+        """A reading for each toolkit that has one; the first toolkit with rows of the family is the one that counts.
+        Raises NotMeasured with the first's reason if there is none, OtherToolkitsOnly if that which counts has none."""
         readings: list[Reading] = []
         reasons: list[NotMeasured] = []
         toolkits = evidence.toolkits(claim.toolkits)
@@ -144,7 +135,7 @@ class FigureMetric:
         return f"{measured}: {verdict.reason}.{notes}" + gate_note(claim, evidence, readings.judged.toolkit)
 
     def describe(self, claim: Claim, value: Value, machine: str) -> str:
-        """What was published and what was measured, as a sentence without its full stop."""
+        """The published and the measured figure, as a sentence without its full stop."""
         measured = f"{value.text()} on {machine}, {value.name} ({value.conditions})"
         if value.took:
             took = f"{claim.compute['kernel']} takes {value.took}"
@@ -189,7 +180,7 @@ def expected(claim: Claim, readings: Readings) -> float:
 
 
 def carried_over(claim: Claim, readings: Readings) -> str:
-    """How the published figure carried over, and how far the measured one is off, as a sentence without full stop."""
+    """The published figure carried over, and the distance of the measured one, as a sentence without full stop."""
     if readings.carried is None:
         raise ValueError(f"{claim.id} carries nothing over")
     measured, wanted = readings.judged.value, expected(claim, readings)
