@@ -88,8 +88,7 @@ def of_paper(families: Sequence[str]) -> dict[str, Painter]:
 
 
 def draw(inputs: Inputs, names: Sequence[str] = ()) -> dict[str, Drawing]:
-    """The figures of `inputs.family`, or the paper's own; all, or those named.
-    Raises UserError if there is no such figure."""
+    """The figures of `inputs.family`, or the paper's own; all, or those named. Raises UserError for an unknown one."""
     known = painters(inputs.family) if inputs.family else of_paper(list(inputs.measured))
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")

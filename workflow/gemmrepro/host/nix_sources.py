@@ -145,8 +145,7 @@ def release(suite: str) -> list[str]:
 
 
 def lock(folder: Path) -> Sources:
-    """Resolves and downloads everything into `folder`.
-    Raises UserError if Python is not the images' 3.11, or apt or pip fails."""
+    """Resolves and downloads everything into `folder`. Raises UserError if Python is not 3.11, or apt or pip fails."""
     if sys.version_info[:2] != (3, 11):
         raise UserError("pip chooses files for the Python that runs it, and the images have 3.11; use Python 3.11.")
     apts = {suite: Apt(folder / "apt" / suite, release(suite)) for suite in (SUITE, "trixie")}

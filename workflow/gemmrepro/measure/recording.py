@@ -131,8 +131,7 @@ def read_sanitizers(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """A CSV's rows as text.
-    Raises UserError if the file is missing, or is not a CSV with exactly these columns in every line."""
+    """A CSV's rows as text. Raises UserError if the file is missing, or a line has other than these columns."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = list(csv.reader(file, strict=True))

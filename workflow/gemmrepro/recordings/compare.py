@@ -46,8 +46,7 @@ BAND = 0.02
 """The largest relative change of time that still counts as none."""
 
 CARDS = 0.003
-"""The standard deviation of the relative difference between two cards of one model
-(docs/recordings-and-comparing.md)."""
+"""The standard deviation of the relative difference of two cards of one model (docs/recordings-and-comparing.md)."""
 
 _TEXT = {"type": "string"}
 NEEDED = {

@@ -169,8 +169,7 @@ def rows_of(found: Iterable[TakeRows]) -> pd.DataFrame:
 
 
 def repeated(rows: pd.DataFrame, regime: str) -> Spread | None:
-    """Distance of takes on one card, by a row's two most distant ones; None where no card has two.
-    `rows`: as `rows_of` gives them."""
+    """Distance of takes on one card, by the two most distant ones of each of `rows`; None where no card has two."""
     times = rows[rows["alike"] & (rows["regime"] == regime)].groupby([*POINT, "card"])["us"]
     return _spread(_differences(times).groupby(POINT).max())
 

@@ -207,7 +207,6 @@ def about(family: str) -> tuple[str, ...]:
 
 
 def _families(name: str) -> Collection[str]:
-    """The families that an article's map and claims name."""
     named: list[Any] = [each for program in programs(name).values() for each in program.kernels]
     for entry in declared(folder(name) / CLAIMS):
         compute = entry.get("compute", {})

@@ -91,7 +91,6 @@ def before(kernel: Kernel, current: Collection[str] = ()) -> Kernel | None:
 
 
 def _rung_of_source(kernel: Kernel, ladder: list[Kernel]) -> Kernel | None:
-    """The rung of `ladder` that shares the source of `kernel`."""
     return next((rung for rung in ladder if _source_of(rung) == _source_of(kernel)), None)
 
 
