@@ -270,10 +270,7 @@ def test_what_articles_get_wrong_is_told_on_the_first_page_and_listed_on_its_own
     wrong["correction"], right["correction"] = correction, correction | {"instead": "It is not so."}
     old["correction"] = correction | {"class": "outdated", "release": "CUDA 1.0"}
     told |= {"correction": correction, "verdict": "not reproduced"}
-    (tmp_path / "verdicts.json").write_text(json.dumps(judged))
-    inputs = ["--measure", world.measure, "--gates", world.gates, "--build", world.build, "--images", world.images]
-    inputs += ["--verdicts", tmp_path / "verdicts.json", "--figures", tmp_path / "figures"]
-    call("report", *inputs, "--config", world.config, "--out", tmp_path / "report")
+    render(tmp_path, world, judged)
     pages = {path.name: path.read_text() for path in (tmp_path / "report").glob("*.html")}
     section = pages["index.html"].split('<section id="corrections"')[1].split('<section id="limits"')[0]
     assert 'href="claims.html#claim-ladder-reason-L1"' in section
@@ -285,6 +282,14 @@ def test_what_articles_get_wrong_is_told_on_the_first_page_and_listed_on_its_own
     assert whole.index(told["statement"]) < whole.index(wrong["statement"]), "what is told comes first"
     lists = re.findall(r"<h2 id=[^>]*>(.*?) \((\d+)\).*?</section>", whole, re.DOTALL)
     assert lists == [("Wrong", "2"), ("Outdated", "1")]
+
+
+def render(root: Path, world: World, judged: dict) -> None:
+    """Write the report on other verdicts than those that its world was judged with."""
+    (root / "verdicts.json").write_text(json.dumps(judged))
+    inputs = ["--measure", world.measure, "--gates", world.gates, "--build", world.build, "--images", world.images]
+    inputs += ["--verdicts", root / "verdicts.json", "--figures", root / "figures"]
+    call("report", *inputs, "--config", world.config, "--out", root / "report")
 
 
 def test_a_new_article_has_section_tallies_claims_and_reference_by_its_folder_alone(tmp_path, monkeypatch):
