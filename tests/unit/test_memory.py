@@ -202,10 +202,9 @@ def test_blocks_that_sort_several_tiles_and_count_several_ranges(folder, precomp
 
 
 WRONG = {
-    "ids outside counted behind the counts": ("memory.histogram_global", "(unsigned)bins)", "(unsigned)bins + 1)"),
+    "ids outside counted, too": ("memory.histogram_global", "(unsigned)bins)", "(unsigned)bins + 1)"),
     "counts kept for the next launch": ("memory.histogram_lanes", "counts[bin] = 0;", ""),
     "a segment's place in its tile forgotten": ("memory.histogram_ranges", "TILE_UNITS + (next >> 16)", "TILE_UNITS"),
-    "the counters of the range before kept": ("memory.histogram_ranges", "own[bin] = 0", "own[bin] += 0"),
     "the barrier before adding missing": (
         "memory.histogram_shared_waves",
         "    __syncthreads();\n    for (int bin = threadIdx.x; bin <= bins; bin += THREADS) {\n        if",
