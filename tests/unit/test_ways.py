@@ -105,7 +105,6 @@ def test_arithmetic(expression, value):
     ("expression", "word"),
     [
         ("__import__('os')", "only numbers"),
-        ("t if t else 1", "only numbers"),
         ("2 +", "not arithmetic"),
         ("9**9**9**9", "too large"),
         ("t / 0", "divides by zero"),
@@ -187,7 +186,6 @@ def test_a_model_multiplies_the_published_ratio_by_the_rates(judged):
         ({"kind": "share", "of": "fp32", "work": "2*m", "why": "x"}, ["'transfer.work'", "no 'm'"]),
         ({"kind": "ratio", "of": "fp32", "why": "x"}, ["'transfer.of'"]),
         ({"kind": "share", "of": "fp32", "there": {"of": RATIO_ROW}, "why": "x"}, ["'transfer'", "no rate in"]),
-        ({"kind": "share", "of": "fp32", "there": {"of": {**THROUGHPUT, "n": 1}}, "why": "x"}, ["'transfer.there'"]),
     ],
 )
 def test_a_transfer_without_its_rates_is_refused(tmp_path, transfer, words):
@@ -213,7 +211,6 @@ OF_LEVEL = {"l": {"metric": "throughput", "n": 4096}, "q": {"metric": "ratio_to_
             CONSISTENT,
             "Of 2 cases the one that is furthest off: 18,237 / 0.784 = 23,261, beside 23,250",
         ),
-        ({"expect": "l / q", "equals": 23261, "each": LEVELS}, 0.0005, CONTRADICTORY, "it holds in 1 of 2 cases"),
         (
             {"expect": "l", "above": 20000, "each": LEVELS},
             None,
@@ -319,7 +316,6 @@ def test_a_formula_needs_no_gpu_and_machine_code_is_read_for_the_articles_archit
     ("compute", "words"),
     [
         ({"function": "no_such"}, "no function 'no_such'; it has dropped, floor, wrong"),
-        ({"function": "_private"}, "no function '_private'"),
         ({"function": "dropped", "options": {}}, "compute.options has no number 'tiles'"),
         ({"function": "wrong"}, "returned 3 and no finite Calculated"),
         ({"function": "dropped", "kernels": ["hopper.nave"], "arch": "sm_90"}, "hopper.nave"),
@@ -358,7 +354,6 @@ def test_what_is_covered_is_shown_and_not_counted(judged):
         ({"covered_by": "ladder.y"}, {}, "no claim 'ladder.y'"),
         ({"covered_by": "ladder.x.throughput"}, {}, "another claim, judged itself"),
         ({"covered_by": "ladder.x.ratio"}, {"register": "project"}, "of the article or in the register article"),
-        ({"covered_by": "ladder.x.ratio"}, {"covered_by": "ladder.x.throughput"}, "another claim, judged itself"),
         ({"covered_by": "ladder.x.ratio"}, {"transfer": {"kind": "none", "why": "x"}}, "another claim, judged itself"),
     ],
 )
