@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -229,12 +228,6 @@ def test_a_library_that_refuses_is_told_with_the_way_out_and_leaves_nothing(libr
     assert setting == "matmul" or not library.alive
 
 
-def test_without_nvmath_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nvmath", None)
-    with pytest.raises(UserError, match="install nvmath-python"):
-        cublas.Cublas(SESSION)
-
-
 def test_an_algorithm_that_cannot_run_is_left_out_and_the_others_keep_their_places(library, lt, monkeypatch):
     whole = np.zeros
     monkeypatch.setattr(cublas.np, "zeros", lambda count, kind: refused(whole(count, kind)))
@@ -278,9 +271,8 @@ def test_every_type_is_summed_and_scaled_in_its_own(library, lt, problem, kind, 
 
 
 def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monkeypatch):
-    monkeypatch.setattr(baselines, "opened_lt", lambda session: lt)
     monkeypatch.setattr(baselines, "opened", lambda session: pytest.fail("cublasGemmEx multiplies no 8-bit floats"))
-    session = SimpleNamespace(trials=Trials())
+    session = SimpleNamespace(trials=Trials(), libraries={"cublasLt": lt})
     library.ways = 0
     multiply = baselines.baseline("cublas.gemm").bind
     with pytest.raises(UserError, match="cuBLAS has no algorithm for gemm fp8_e5m2 in layout row,row,row"):
@@ -288,10 +280,3 @@ def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monk
     library.ways = 2
     session.trials.take(FP8, SHAPE, 1)
     assert callable(multiply(session, operands(FP8)))
-
-
-def test_a_session_opens_each_library_once(library):
-    library.keeps_mode = True
-    session = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={})
-    assert cublas.opened(session) is cublas.opened(session) is not cublas.opened(session, "tf32")
-    assert cublas.opened_lt(session) is cublas.opened_lt(session)

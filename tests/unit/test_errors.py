@@ -1,7 +1,6 @@
 """How a stage runs, and how it says that the disk is full: one line, which names the file that could not be written."""
 
 import errno
-import gc
 import os
 import shutil
 from pathlib import Path
@@ -74,14 +73,3 @@ def test_an_error_of_the_user_is_one_line(capsys) -> None:
         raise UserError("sizes are integers.")
 
     assert said(capsys, wrong) == "gemmrepro: sizes are integers."
-
-
-@pytest.mark.parametrize("collect", [True, False])
-def test_a_stage_says_whether_cycles_of_objects_are_looked_for(collect) -> None:
-    seen = []
-    try:
-        with pytest.raises(SystemExit):
-            run_stage(lambda: seen.append(gc.isenabled()), collect=collect)
-    finally:
-        gc.enable()
-    assert seen == [collect]

@@ -17,7 +17,6 @@ from cpu_grid import compile_program
 
 from gemmrepro import registry
 from gemmrepro.operations import Shape
-from gemmrepro.registry import card
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not on PATH")
 
@@ -139,17 +138,6 @@ def test_gemm_is_exact_on_integers(kernel, programs, reverse):
                 a[...], b[...] = np.nan, np.inf
             got = run_on_cpu(programs[kernel.id], kernel, shape, alpha, beta, (a, b, c), reverse)
             np.testing.assert_array_equal(got, want.astype(np.float32), err_msg=f"{shape} alpha={alpha} beta={beta}")
-
-
-def test_the_split_wave_of_another_card_is_exact_too(programs):
-    """Level 7.6 on 114 SMs: of 115 tiles the last is cut into six pieces."""
-    kernel, shape = registry.kernel("ladder.cut"), Shape(128 * 115, 256, 10 * 16)
-    a, b, c = operands(shape)
-    with card.of(card.ANOTHER):
-        got = run_on_cpu(programs[kernel.id], kernel, shape, 1.0, 0.0, (a, b, c), reverse=True)
-        (step,) = kernel.steps_at(shape)
-        assert (step.entry, step.launch(shape).grid[0]) == ("cut_any", 114 + 6)
-    np.testing.assert_array_equal(got, a.astype(np.float64) @ b)
 
 
 @pytest.mark.parametrize("blocks", [1, 7])

@@ -7,7 +7,6 @@ import math
 import re
 import shutil
 import subprocess
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -175,30 +174,6 @@ def test_a_kernel_is_right_on_the_cpu(kernel, folder, precompiled):
         given, want = data(kernel, shape)
         for reverse in (False, True):
             assert same(run(program, kernel, shape, given, reverse), want), f"{shape}, reversed {reverse}"
-
-
-def on_two_blocks(kernel: Kernel) -> Kernel:
-    """The kernel with two blocks at most in every launch but the one that clears."""
-
-    def fewer(step: Step, shape: Shape) -> Step:
-        launch = step.launch(shape)
-        few = launch if "clear" in step.entry else replace(launch, grid=(min(2, launch.grid[0]), 1, 1))
-        return replace(step, launch=lambda _: few)
-
-    return replace(
-        kernel,
-        run=replace(kernel.run, steps=lambda shape: tuple(fewer(step, shape) for step in kernel.steps_at(shape))),
-    )
-
-
-def test_blocks_that_sort_several_tiles_and_count_several_ranges(folder, precompiled, law="sorted"):
-    kernel, shape = registry.kernel("memory.histogram_ranges"), Shape(1, 3 * 16_384 + 4099, 5000)
-    ids = vectors.gate_ids(law, shape.n, shape.k, 5)
-    program, few = compiled(kernel.id, folder, precompiled), on_two_blocks(kernel)
-    for reverse in (False, True):
-        assert same(run(program, few, shape, ids, reverse), vectors.counts_of(ids, shape.k, np))
-    planted = compiled(kernel.id, folder, precompiled, ("load(tile + gridDim.x)", "load(tile)"))
-    assert not same(run(planted, few, shape, ids, False), vectors.counts_of(ids, shape.k, np))
 
 
 WRONG = {
