@@ -112,7 +112,6 @@ def test_a_slice_belongs_to_the_card_that_is_cut(visible, uuids, driver):
         (FOUR, 0, "GPU", "leaves no GPU"),
         (line("A", "9.0", "GPU-12") + line("A", "9.0", "GPU-13"), 0, "GPU-1", "leaves no GPU"),
         (SHOWN, 0, "0", f"need 8.0; NVIDIA H200, {A6000}: not in CUDA_VISIBLE_DEVICES=0, whose numbers are in nvidia"),
-        (line("NVIDIA H200", "9.0", "GPU-a", "575.57.08"), 0, None, "575, is older than 580, which CUDA 13 needs"),
     ],
 )
 def test_no_usable_gpu_is_said_in_one_line_and_refused_where_one_is_asked_for(
@@ -135,11 +134,8 @@ def test_no_usable_gpu_is_said_in_one_line_and_refused_where_one_is_asked_for(
 @pytest.mark.parametrize(
     ("made", "machine", "containers", "reason"),
     [
-        (["dev/nvidiactl"], "x86_64", True, ""),
-        (["dev/dxg", "wsl/lib/libdxcore.so"], "x86_64", True, ""),
         (["dev/dxg"], "x86_64", True, "libdxcore.so; update WSL"),
         ([], "x86_64", False, "neither"),
-        (["dev/nvidiactl"], "aarch64", True, "the images are for x86-64, and this host is aarch64"),
         (["dev/nvidiactl"], "aarch64", False, ""),
     ],
 )
