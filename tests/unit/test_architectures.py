@@ -141,6 +141,20 @@ def test_a_family_compiled_once_has_machine_code_of_one_toolkit_and_build_keys_o
 H200 = HostGpu("NVIDIA H200", 90, "")
 
 
+def test_one_job_reads_recorded_verdicts_and_judges_no_more_than_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    recordings = {"recorded_gpu": "h200"}
+    every = Plan(CONFIG | recordings, "recorded", None)
+    assert every.judged_together() == {"recorded": list(every.kernels.values())}
+    alone = Plan(CONFIG | recordings, "recorded", None, frozenset({"ladder.smem"}))
+    assert alone.judged_together() == {"recorded": [registry.kernel("ladder.smem")]}
+    for path in every.builds_in(every.families):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).touch()
+    assert alone.judged_together() == every.judged_together()
+    assert list(Plan(CONFIG, "live", H200).judged_together()) == every.families
+
+
 def test_binaries_that_the_sweep_the_regimes_or_an_experiment_run_are_measured_and_judged():
     plan = Plan(CONFIG, "live", H200)
     measured = {

@@ -71,6 +71,7 @@ def named(rest: str) -> str:
         ("ada/article.yaml", '"ada.naive.loads"', '"ada.ratio.*"', "causes.cause': ada.ratio.1_0 has the cause instr"),
         ("ozaki/article.yaml", "source: cutile", "source: ozaki", "key 'source': there is no other article 'ozaki'"),
         ("ada/numbers.csv", "", "", "ada/numbers.csv, line 1: the columns are table,system,dtype,"),
+        ("ada/numbers.csv", "", LATIN, "ada/numbers.csv, line 1: it is not UTF-8"),
         ("ada/numbers.csv", "hardware,place", "hardware,page", "line 1: the columns are table,system,dtype,"),
         ("ada/numbers.csv", ",fp16,", ",half,", "line 2: dtype: 'half' is not one of fp32, fp16"),
         ("ada/numbers.csv", "TFLOP/s", "Tflops", "line 3: throughput in 'Tflops'; convert it to TFLOP/s or GFLOP/s."),

@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -280,3 +281,16 @@ def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monk
     library.ways = 2
     session.trials.take(FP8, SHAPE, 1)
     assert callable(multiply(session, operands(FP8)))
+
+
+def test_without_nvmath_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvmath", None)
+    with pytest.raises(UserError, match="install nvmath-python"):
+        cublas.Cublas(SESSION)
+
+
+def test_a_session_opens_each_library_once(library):
+    library.keeps_mode = True
+    session = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={})
+    assert cublas.opened(session) is cublas.opened(session) is not cublas.opened(session, "tf32")
+    assert cublas.opened_lt(session) is cublas.opened_lt(session)

@@ -1,6 +1,7 @@
 """How a stage runs, and how it says that the disk is full: one line, which names the file that could not be written."""
 
 import errno
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -68,8 +69,17 @@ def test_whichever_library_ran_out_of_memory_the_reason_is_one_line(error, reaso
     assert not shortage(ValueError("the shape is wrong")) and not shortage(UserError("it needs sm_90a"))
 
 
-def test_an_error_of_the_user_is_one_line(capsys) -> None:
+@pytest.mark.parametrize("collect", [True, False])
+def test_an_error_of_the_user_is_one_line_and_cycles_are_looked_for_where_a_stage_says_so(collect, capsys) -> None:
+    seen = []
+
     def wrong() -> None:
+        seen.append(gc.isenabled())
         raise UserError("sizes are integers.")
 
-    assert said(capsys, wrong) == "gemmrepro: sizes are integers."
+    try:
+        with pytest.raises(SystemExit):
+            run_stage(wrong, collect=collect)
+    finally:
+        gc.enable()
+    assert (seen, capsys.readouterr().err) == ([collect], "gemmrepro: sizes are integers.\n")

@@ -308,7 +308,9 @@ LATENCY = ROOT / "reports/recorded/h200/ladder/experiments/latency.csv"
         ({"cycles": "2.01"}, ""),  # half of the highest clock: a GPU may be slowed down
         ({"cycles": "4.2"}, "clock of 2064 MHz, and this GPU's is at most 1980 MHz"),
         ({"cycles": "0.00403"}, "hardly below 198 MHz"),
+        ({"ns": "0.00203"}, "cannot be"),
         ({"ns": "2035"}, "cannot be"),
+        ({"ns": "0"}, "must be positive"),
         ({"cycles": "-4", "ns": "-2"}, "must be positive"),
         ({"hops": "0"}, "must be positive"),
         ({"cycles": "4.2", "hops": "256"}, ""),  # 521 ns, which the timer may count in one step
@@ -403,6 +405,7 @@ OVER = {"over": "sums.inside", "where": {"law": "normal", "k": 256}}
         ({"most": 4.2, "where": ONE}, UNDECIDED, "crosses the bound: ["),  # 4.4 at its upper end
         ({"least": 0, "most": 0, "where": {"law": "integers", "k": [64, 256]}}, REPRODUCED, "all 2 points"),
         ({"over": "sums.outside", "above": 1, "where": {"law": "integers", "k": 64}}, NOT_MEASURED, "neither errs"),
+        ({"above": 1, "where": {"law": "cubic", "k": 64}}, NOT_MEASURED, "no row of Sum kept inside"),
         ({**OVER, "above": 3, "over_where": {"k": 64}}, REPRODUCED, "times that of Sum kept inside (k 64) for Sum"),
         ({**OVER, "above": 1, "over_where": {"k": 65}}, NOT_MEASURED, "k 65"),
         ({"above": 1, "where": {"k": 64}}, NOT_MEASURED, "must name more columns"),
@@ -463,6 +466,7 @@ def test_claims_on_experiments_are_checked(sums, tmp_path):
         (("errors", "misses"), "no experiment 'misses'"),
         (("rms_u", "rms"), "no column 'rms'"),
         (("where: {law: [normal]", "where: {colour: [red]"), "no column 'colour'"),
+        (("where: {law: [normal]", "over_where: {colour: red}, where: {law: [normal]"), "no column 'colour'"),
         (("over: sums.outside", "over: sums.nowhere"), "no kernel 'sums.nowhere'"),
         ((", above: 1", ""), "claim 'sums.outside'"),
         (("kind: order", "kind: ratio"), "transfer.kind"),

@@ -70,6 +70,8 @@ path = tempfile.gettempdir() + "/gemmrepro-a-b.lock"
 first = files.open_shared("a:b")
 made = os.stat(path).st_mode & 0o777
 assert files.lock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+if sys.argv[1] == "old":
+    os.chmod(path, 0o644)
 os.setgroups([])
 os.setegid(65534)
 os.seteuid(65534)
@@ -86,14 +88,15 @@ except UserError as error:
 """
 
 
-def test_the_next_user_of_a_host_waits_for_the_same_lock():
-    """Whatever the first one's umask."""
+@pytest.mark.parametrize("kind", ["", "old"])
+def test_the_next_user_of_a_host_waits_for_the_same_lock(kind):
+    """Whatever the first one's umask; files of mode 0644 lie about as well."""
     if os.geteuid():
         pytest.skip("only root can be two users")
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o1777)
         environ = {**os.environ, "TMPDIR": folder, "PYTHONPATH": "workflow"}
-        told = subprocess.run([sys.executable, "-c", USERS], env=environ, capture_output=True, text=True)
+        told = subprocess.run([sys.executable, "-c", USERS, kind], env=environ, capture_output=True, text=True)
         taken, refused = told.stdout.splitlines() or ["", told.stderr]
         assert taken == "0o666 False"
         assert f"{folder}/gemmrepro-a-b.lock cannot be opened (Permission denied); have its owner" in refused

@@ -16,7 +16,7 @@ from support import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host import nix_sources
 from gemmrepro.host.nix_sources import IMAGES, LOCKS
-from gemmrepro.host.recipes import RELOCK, SOURCES, Sources, debian_packages, normalized, read_recipe
+from gemmrepro.host.recipes import RELOCK, SOURCES, Environment, Sources, debian_packages, normalized, read_recipe
 from gemmrepro.host.sif import image_labels
 
 LOCKED = Sources.read()
@@ -92,6 +92,18 @@ class TestFetch:
             Sources.read(tmp_path / "sources.json")
         with pytest.raises(UserError, match="no environment cuda14; known: apptainer, cuda12"):
             nix_sources.fetch(LOCKED, ["cuda14"], tmp_path)
+
+    def test_a_seed_with_another_program_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tools = tmp_path / "bin"
+        tools.mkdir()
+        (tools / "dpkg-deb").write_text('#!/bin/sh\nmkdir -p "$3/bin"; echo other > "$3/bin/busybox"\n')
+        (tools / "dpkg-deb").chmod(0o755)
+        (tmp_path / LOCKED.seed).touch()
+        monkeypatch.setenv("PATH", str(tools), prepend=":")
+        none = Sources(LOCKED.date, LOCKED.seed, LOCKED.seed_nar, {"none": Environment(())}, LOCKED.sha256)
+        with pytest.raises(UserError, match="another busybox"):
+            nix_sources.fetch(none, ["none"], tmp_path)
+        assert not (tmp_path / "busybox.nar").exists()
 
     def test_archive_is_nixs(self) -> None:
         # nix-store --dump of a folder with an executable file "busybox" that holds "hello\n", Nix 2.8.0.

@@ -1,5 +1,6 @@
 """The rules that turn values into verdicts at their edges, and the arithmetic and rates that they rest on."""
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -174,6 +175,10 @@ def test_points_are_described_with_their_published_values_or_as_a_range():
         "point that misses: "
         "2.00 (published 2.00) at k 64; 4.00 (published 8.00) at k 64"
     )
+    carried = [point(2, 2, 2, published=4.0, expected=2.0)]
+    assert "of the expected value at 1 of 1 points: 2.00 (published 4.00, expected here 2.00)" in said(carried, 0, near)
+    long = [replace(value, unit="us") for value in (point(9, 9, 9, published=8.0), point(9, 9, 9, published=1.0))]
+    assert "at 0 of 2 points, longer than published at every point that misses: " in said(long, 0, near)
     many = [point(float(x), x, x) for x in range(1, 8)]
     text = said(many, 1, {"value": "ms", "kernel": "k", "most": 1})
     assert "at most 1 at 1 of 7 points, from 1.00 (k 64) to 7.00 (k 64); not so at k 64: 2.00" in text

@@ -186,6 +186,7 @@ def test_a_model_multiplies_the_published_ratio_by_the_rates(judged):
         ({"kind": "share", "of": "fp32", "work": "2*m", "why": "x"}, ["'transfer.work'", "no 'm'"]),
         ({"kind": "ratio", "of": "fp32", "why": "x"}, ["'transfer.of'"]),
         ({"kind": "share", "of": "fp32", "there": {"of": RATIO_ROW}, "why": "x"}, ["'transfer'", "no rate in"]),
+        ({"kind": "share", "of": "fp32", "there": {"of": {**THROUGHPUT, "n": 1}}, "why": "x"}, ["'transfer.there'"]),
     ],
 )
 def test_a_transfer_without_its_rates_is_refused(tmp_path, transfer, words):
@@ -316,6 +317,7 @@ def test_a_formula_needs_no_gpu_and_machine_code_is_read_for_the_articles_archit
     ("compute", "words"),
     [
         ({"function": "no_such"}, "no function 'no_such'; it has dropped, floor, wrong"),
+        ({"function": "_private"}, "no function '_private'"),
         ({"function": "dropped", "options": {}}, "compute.options has no number 'tiles'"),
         ({"function": "wrong"}, "returned 3 and no finite Calculated"),
         ({"function": "dropped", "kernels": ["hopper.nave"], "arch": "sm_90"}, "hopper.nave"),
@@ -354,6 +356,7 @@ def test_what_is_covered_is_shown_and_not_counted(judged):
         ({"covered_by": "ladder.y"}, {}, "no claim 'ladder.y'"),
         ({"covered_by": "ladder.x.throughput"}, {}, "another claim, judged itself"),
         ({"covered_by": "ladder.x.ratio"}, {"register": "project"}, "of the article or in the register article"),
+        ({"covered_by": "ladder.x.ratio"}, {"covered_by": "ladder.x.throughput"}, "another claim, judged itself"),
         ({"covered_by": "ladder.x.ratio"}, {"transfer": {"kind": "none", "why": "x"}}, "another claim, judged itself"),
     ],
 )
