@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.host.runs import HEADER, NOTES, check, note, record_path, records
+from gemmrepro.host.runs import HEADER, MOST_SAID, NOTES, check, note, record_path, records
 
 TEXT = b'{"a": [1, 2, 3]}\n' * 50
 ROWS, SVG, NARROW, PAGES = "results/rows.csv", "results/a.svg", "results/a.narrow.svg", "reports/kernels"
@@ -47,6 +47,18 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "a bit": lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
     "longer": lambda data: data + data,
 }
+
+
+def test_of_many_deleted_outputs_a_few_are_named_and_all_are_made_again(tmp_path):
+    names = [f"results/{i}.csv" for i in range(MOST_SAID + 3)]
+    for name in names:
+        finish(tmp_path, name, "measure")
+    note(tmp_path)
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    *named, rest = check(tmp_path)
+    assert len(named) == MOST_SAID and rest == "3 more were deleted or changed; they are made again."
+    assert marks(tmp_path) == set(names)
 
 
 @pytest.mark.parametrize(("name", "marked"), [(ROWS, ROWS), (PAGE, PAGES)])

@@ -242,7 +242,7 @@ def strip_code(text: str) -> str:
 def test_it_states_counts_origin_and_headline(full):
     first, method = full.page["index.html"].words, full.page["method.html"].words
     of = Counter(claim.register for claim in claims.load(("ladder",)) if not claim.covered_by)
-    assert f"{of['article']} statements of 1 article (ladder)" in method
+    assert f"{of['article']} statements of 1 article (From beginner to cuBLAS class)" in method
     assert f"{of['build']} facts of the builds, which hold by construction" in method
     assert re.search(rf"\b{of['project']} findings? of this project", method)
     assert "recorded earlier on Synthetic GPU" in first
@@ -357,7 +357,9 @@ def test_a_new_article_has_section_tallies_claims_and_reference_by_its_folder_al
     section = report.paper[report.paper.index('id="article-fresh"') :].split("<h3")[0]
     own = {name: text for name, text in report.text.items() if "A fresh one" in text}
     assert "A fresh one</h3>" in section and "First Last, 2026, on H100" in words_of(section)
-    assert re.search(r"Of 6 statements decided, \d hold", section) and "s program was not run" in section
+    assert (
+        re.search(r"Of 6 statements decided, \d hold", section) and "Judged on our program of the same idea" in section
+    )
     assert 'href="families/ladder.html#figure-ladder-fresh_rates"' in section
     assert '<tbody data-article="fresh">' in report.text["claims.html"]
     assert report.text["claims.html"].count('id="claim-fresh-') == 6

@@ -36,7 +36,6 @@ PERSISTENT = 2 * card.REFERENCE.sms
 """Maximum grid of a persistent kernel: two blocks on each SM."""
 
 NUMBERS = ("m", "n", "k", "iterations", "alpha", "beta")
-"""Arguments that are no arrays."""
 
 DECLARATIONS = ("family.py", "figures.py", experiments.FILE, calculation.FILE)
 """Python files of a family that are not sources."""

@@ -14,10 +14,8 @@ from pathlib import Path
 
 class UserError(Exception):
     """Bad input or an unsuitable machine. The message says what is wrong and what to do about it.
-
     Stages raise it where a traceback would not help the user; `run_stage` prints it. Several mistakes of one file are
-    several `lines`, of which the message has the first few.
-    """
+    several `lines`, of which the message has the first few."""
 
     def __init__(self, *lines: str) -> None:
         more = [f"And {len(lines) - 8} more."] if len(lines) > 8 else []
@@ -48,10 +46,7 @@ def too_large(needed: float, free: float, kind: str = "") -> str:
 
 def shortage(error: BaseException, free: float | None = None) -> str:
     """The reason for leaving out what ended for lack of memory, whichever library says so; empty for other errors.
-
-    Args:
-        free: bytes that are free without it, where that is known.
-    """
+    `free`: bytes that are free without it, where that is known."""
     text = f"{type(error).__name__}: {error}"
     if not isinstance(error, MemoryError) and not _NO_MEMORY.search(text):
         return ""
@@ -69,10 +64,8 @@ def _gib(count: float) -> str:
 
 def run_stage(main: Callable[[], int | None], *, collect: bool = True) -> None:
     """Run a stage's ``main``; print a `UserError` as one line on stderr and exit with 1.
-
     Without `collect`, memory held by objects that refer to each other stays until the stage ends. Looking for it takes
-    an eighth of the time of a stage that draws.
-    """
+    an eighth of the time of a stage that draws."""
     if not collect:
         gc.disable()
     try:

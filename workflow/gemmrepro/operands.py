@@ -39,16 +39,15 @@ def work(kernel: Kernel, shape: Shape) -> Work:
 class Operands:
     """Arrays (CuPy, C-contiguous, element types as in STORAGE) and scalars of one launch, by operation.
 
-    gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS.
-    gemm_epilogue: inputs A, B as for gemm, C[m,n] and bias[n], output D[m,n] = GELU(alpha A B + beta C + bias).
-    vector_add: inputs x[n], y[n], output z[n]. vector_add_in_place: input x[n], output y[n], which is read as well.
-    recurrence: output int32 [x after k steps from n, cycles, nanoseconds]. walk: input links[n], output int32 [place
-    after k hops in words, cycles, nanoseconds]. stream: input words[n], output sums of what k passes read.
-    copy: input and output matrices [m,n]. gelu: input x[n], output y[n].
-    ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
-    ceiling_bytes: input and output of shape.n elements of 16 bytes.
-    vector_copy: input and output of shape.n elements. reduce: input x[n], output one element, their sum.
-    histogram: input ids[n], int32; output counts[k + 1]: one per bin, and the number of ids outside [0, k) last.
+    gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS. gemm_epilogue:
+    inputs A, B as for gemm, C[m,n] and bias[n], output D[m,n] = GELU(alpha A B + beta C + bias). vector_add: inputs
+    x[n], y[n], output z[n]. vector_add_in_place: input x[n], output y[n], which is read as well. recurrence: output
+    int32 [x after k steps from n, cycles, nanoseconds]. walk: input links[n], output int32 [place after k hops in
+    words, cycles, nanoseconds]. stream: input words[n], output sums of what k passes read. copy: input and output
+    matrices [m,n]. gelu: input x[n], output y[n]. ceiling_flops: output one float; `iterations` of the loop; alpha and
+    beta are the loop's a and b. ceiling_bytes, vector_copy: input and output of shape.n elements, the former's of 16
+    bytes. reduce: input x[n], output their sum. histogram: input ids[n], int32; output counts[k + 1]: one per bin, and
+    ids outside [0, k) last.
     """
 
     problem: Problem
@@ -74,9 +73,7 @@ class Operands:
 
     def arguments(self, kernel: Kernel, workspace: Mapping[str, Any] | None = None) -> tuple[Any, ...]:
         """The arguments of a launch of `kernel`, in the order of its C signature; `workspace` has arrays by name.
-
-        Raises UserError if the driver refuses a tensor map, or the kernel computes C = A B and would have to scale.
-        """
+        Raises UserError if the driver refuses a tensor map, or the kernel computes C = A B and would have to scale."""
         # One launch of several may write no C, and leave alpha and beta to another.
         writes_c = bool({"c", "map:c", "array:c"} & {*kernel.call.arguments})
         plain = (self.alpha, self.beta) == (1.0, 0.0)
@@ -124,9 +121,7 @@ class Operands:
 
     def tensor_map(self, operand: str, wanted: TensorMap, kernel_id: str, stored: tuple[Any, str] | None = None) -> Any:
         """The TMA descriptor of an input or of the output ``c``; loads outside the matrix read zeros. See `encoded`.
-
-        `stored` is another array and its dtype, instead of the operand; its leading axes are flattened into rows.
-        """
+        `stored` is another array and its dtype, instead of the operand; its leading axes are flattened into rows."""
         if stored is not None:
             array, dtype = stored[0].reshape(-1, stored[0].shape[-1]), stored[1]
         else:
@@ -137,9 +132,7 @@ class Operands:
 
 def encoded(array: Any, dtype: str, wanted: TensorMap, kernel_id: str, name: str) -> Any:
     """The TMA descriptor of a matrix that is stored by rows; `name` is what a message calls it.
-
-    Raises UserError if the driver refuses it: a row's length is not a multiple of 16 bytes, or the box is too large.
-    """
+    Raises UserError if the driver refuses it: a row's length is not a multiple of 16 bytes, or the box is too large."""
     # cuda.core encodes it with cuda.bindings' cuTensorMapEncodeTiled; its enumerations have no public name yet.
     from cuda.core._tensor_map import TensorMapDataType, TensorMapL2Promotion, TensorMapSwizzle
     from cuda.core.utils import StridedMemoryView

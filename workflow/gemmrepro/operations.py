@@ -39,7 +39,6 @@ PROBE_RESULTS = 3
 """What a latency probe leaves: where its chain ended, the SM's cycles, and nanoseconds."""
 
 HISTOGRAM_BINS = 256
-"""Bins of a timed histogram."""
 
 SCALED_BLOCK = 128
 """Elements of K, and columns of B, that share a scale."""
@@ -136,10 +135,10 @@ class Operation:
         inputs: the inputs in the order of `arrays`, which may have fewer.
         shape_of: the shape that a configured size stands for.
         work: of one launch of a kernel, given by its record.
-        check_bytes: bytes of device memory that a check on the GPU needs in addition to the operands.
+        check_bytes: device memory that a check on the GPU needs in addition to the operands.
         draw: random inputs for a seed, made with an array module (NumPy or CuPy).
         axes: axes of the shape that arrays a, b and c span, in order (``{"a": "mk"}``); empty if they span none.
-        n_bits: width of the argument n, in bits.
+        n_bits: width of the argument n.
         tails: a shape of several tiles plus a remainder, in multiples of `Accepts.multiple_of`.
         layouts: allowed values of a kernel's layout; empty if any is allowed.
         matrix_product: whether it is C = alpha A B + beta C.
@@ -341,7 +340,6 @@ OPERATIONS: Mapping[str, Operation] = MappingProxyType(
         )
     }
 )
-"""Every operation by its name."""
 
 
 def operation(name: str) -> Operation:

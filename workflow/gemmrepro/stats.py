@@ -50,13 +50,10 @@ class Interval:
 def median_ranks(count: int) -> tuple[int, int, float]:
     """Ranks (0-based) of the order statistics that bound the median of `count` samples, and their coverage.
 
-    The number of samples below the median is binomial(count, 1/2), so the interval between the order statistics of
-    rank l and count-1-l covers the median with probability 1 - 2 P(X <= l) (H. A. David and H. N. Nagaraja, *Order
-    Statistics*, section 7.1). The result is the largest l that reaches CONFIDENCE. With fewer than 6 samples none
-    does, and the whole range is returned.
-
-    Raises:
-        ValueError: there is no sample.
+    The samples below the median are binomial(count, 1/2), so the order statistics of ranks l and count-1-l bound it
+    with probability 1 - 2 P(X <= l) (H. A. David and H. N. Nagaraja, *Order Statistics*, section 7.1). The result is
+    the largest l that reaches CONFIDENCE; fewer than 6 samples, of which none does, give the whole range. Raises
+    ValueError without samples.
     """
     if count < 1:
         raise ValueError("a median needs at least one sample")
@@ -110,14 +107,12 @@ def rounds_interval(
     The value is the median of the rounds' medians: each round counts the same, however many samples it has. The
     interval is the hull of that value, of the Student t interval over the rounds' medians, and of the order statistics
     of the samples after each round is shifted to the common level, so that they measure scatter and not drift again.
+    Raises ValueError if no round has a sample.
 
     Args:
         rounds: one sequence of samples per round, in any unit; empty rounds are ignored.
         tick: resolution of the clock in the same unit, which widens the interval on both sides.
         repeatability: widens the interval further, relative to the value (see REPEATABILITY).
-
-    Raises:
-        ValueError: no round has a sample.
     """
     data = [np.asarray(samples, dtype=np.float64) for samples in rounds if len(samples)]
     if not data:

@@ -48,13 +48,10 @@ EVICTION = 2
 """Memory touched between two uses of the same operands, in multiples of the L2's size."""
 
 SETTLE_SECONDS = 0.03
-"""The least time that the GPU is kept busy before a round."""
 
 SETTLE_CAP_SECONDS = 0.5
-"""The most time that the GPU is kept busy before a round."""
 
 CHUNK_SECONDS = 0.05
-"""Samples are queued in chunks of about this long."""
 
 LAUNCH_SECONDS, FLUSH_SECONDS = 20e-6, 150e-6
 """Approximate overhead of a sample and of an L2 flush; only used to plan how many samples fit into a round."""
@@ -86,9 +83,7 @@ class Plan:
 @dataclass
 class Burst:
     """One round of one point. Times in µs; the i-th entries of both lists are adjacent samples.
-
-    `baseline` is empty if there is none; `sensors` are readings of `Session.sensors`; `mode` describes the samples.
-    """
+    `baseline` is empty if there is none; `sensors` are readings of `Session.sensors`; `mode` describes the samples."""
 
     times: list[float] = field(default_factory=list)
     baseline: list[float] = field(default_factory=list)
@@ -152,9 +147,7 @@ def graph_launches(launch_us: float, copies: int = 1) -> int:
 @dataclass(frozen=True)
 class _Samples:
     """The way to take samples: per side, the call that makes one and its launches.
-
-    `before` is called before each sample, outside the timed region; `overhead` is in seconds a sample.
-    """
+    `before` is called before each sample, outside the timed region; `overhead` is in seconds a sample."""
 
     calls: Sequence[Callable[[], None]]
     launches: Sequence[int]
@@ -234,11 +227,9 @@ class Timer:
             last = stretch
 
     def capture(self, calls: Sequence[Callable[[], None]]) -> Any:
-        """A CUDA graph of `calls` in order."""
         return cuda_graphs.captured(self.session.stream, calls)
 
     def replay(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Launch `calls` once, as a graph, and wait for them."""
         graph = self.capture(calls)
         graph.launch(self.session.stream)
         self.session.sync()
@@ -313,8 +304,7 @@ def wants_graphs(kernel_us: float, baseline_us: float | None) -> bool:
 
 def summarize_sensors(readings: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Summarize `Session.sensors` readings: median clock (MHz) and power (W), highest temperature (°C), and every
-    throttle reason; None where no reading has the value.
-    """
+    throttle reason; None where no reading has the value."""
 
     def known(key: str) -> list[float]:
         return [reading[key] for reading in readings if reading.get(key) is not None]

@@ -33,11 +33,6 @@ rule verdicts:
         " 2>&1 | tee {log}"
 
 
-def recorded_on(gpu):
-    """Every committed file of one GPU's recordings."""
-    return sorted(str(path) for path in Path(PLAN.recordings).parent.joinpath(gpu).rglob("*") if path.is_file())
-
-
 # Another GPU's recordings, judged by themselves, for the page that shows GPUs side by side.
 rule verdicts_on:
     input:

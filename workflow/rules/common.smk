@@ -216,6 +216,11 @@ def read_of_families(what, families):
     return [read_of(part, family) for family in families for part in dict.fromkeys([what, "run"])]
 
 
+def recorded_on(gpu):
+    """Every committed file of one GPU's recordings."""
+    return sorted(str(path) for path in Path(PLAN.recordings).parent.joinpath(gpu).rglob("*") if path.is_file())
+
+
 def launched(kernels):
     """What experiments give the GPU beside the binaries of some kernels."""
     return launches(*(kernel.id for kernel in kernels))

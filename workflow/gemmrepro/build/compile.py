@@ -25,9 +25,7 @@ from gemmrepro.registry import Kernel, targets
 
 def wanted_archs(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> list[str]:
     """The targets of `kernel` among `archs`, oldest first.
-
-    Raises UserError if an architecture is malformed or unknown to the toolkit, or none of them suits the kernel.
-    """
+    Raises UserError if an architecture is malformed or unknown to the toolkit, or none of them suits the kernel."""
     for arch in archs:
         if not re.fullmatch(r"\d{2,3}[af]?", arch):
             raise UserError(
@@ -80,10 +78,8 @@ class Units:
 
 def compile_units(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, folder: Path) -> Units:
     """Compile `kernel` for its targets among `archs` into `folder`, `threads` of them in parallel.
-
     Raises UserError as `wanted_archs`, or if the toolkit is none of the kernel's, the source is missing or does not
-    compile, or the compiler is expected to refuse all of `archs`.
-    """
+    compile, or the compiler is expected to refuse all of `archs`."""
     if toolkit.name not in kernel.platform.toolkits:
         known = ", ".join(kernel.platform.toolkits)
         raise UserError(f"{kernel.id} is not built by {toolkit.name}; its toolkits: {known}.")
@@ -102,10 +98,7 @@ def compile_units(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], thread
 
 def inspect(compiled: Units, listed: Mapping[Path, tuple[sass.Function, ...]]) -> dict[str, bytes]:
     """A kernel's fat binary, disassembly and build record, by suffix. Raises UserError if the toolkit cannot read it.
-
-    Args:
-        listed: functions of binaries that were listed together; see `Listings`.
-    """
+    `listed`: functions of binaries that were listed together; see `Listings`."""
     kernel, toolkit = compiled.kernel, compiled.toolkit
     # Several fat binaries are concatenated; `gpu.loaded` splits them again.
     fatbin = b"".join(path.read_bytes() for path in compiled.paths)
@@ -137,10 +130,8 @@ def inspect(compiled: Units, listed: Mapping[Path, tuple[sass.Function, ...]]) -
 
 def compile_one(kernel: Kernel, toolkit: Toolkit, arch: str) -> tuple[bytes, Usage | None]:
     """The fat binary for `arch` ("90") alone, or several one after another; and its resources.
-
     Of several entry points, the most of each resource; None if the binary lacks one. Raises UserError if the source is
-    missing or does not compile, or the toolkit cannot read the machine code.
-    """
+    missing or does not compile, or the toolkit cannot read the machine code."""
     images, usages = [], []
     with tempfile.TemporaryDirectory(prefix="gemmrepro-tune-") as folder:
         for number, unit in enumerate(compiler(kernel).units(kernel)):

@@ -1,15 +1,13 @@
 """Compiles kernels written in CuTe's Python DSL to PTX, ahead of time and without a GPU.
 
-The DSL reads its target architecture from the environment at import, so each architecture is compiled in a separate
-process (`cute_dsl_trace`).
+The DSL reads its target from the environment at import: each architecture is a process (`cute_dsl_trace`).
 
-A source contains only device code, as a .cu file does: one function decorated with ``cute.kernel``, with parameters as
-in `Call.arguments`: ``Int32`` for m, n, k; ``Float32`` for alpha, beta; ``cute.Pointer`` for a, b, c; ``cute.CopyAtom``
-for map:a, map:b, map:c. The DSL requires a host function around a kernel; the child process makes one and discards it.
-Only the block's shape enters the code from the launch (``.reqntid``). The entry point has the C signature of a CUDA
-C++ kernel: the DSL passes a copy atom as the 128 bytes of its tensor map (``const __grid_constant__ CUtensorMap``),
-which are the launcher's own, so that the launcher does not depend on the DSL. Of the matrix behind a map the code knows
-the element type, the box and the swizzle, all from the record.
+A source holds one function decorated with ``cute.kernel``, with parameters as in `Call.arguments`: ``Int32`` for m, n,
+k; ``Float32`` for alpha, beta; ``cute.Pointer`` for a, b, c; ``cute.CopyAtom`` for map:a, map:b, map:c. The DSL wants a
+host function around it; the child process makes one and discards it. Only the block's shape enters the code from the
+launch (``.reqntid``). The entry point has the C signature of a CUDA C++ kernel: a copy atom is passed as the 128 bytes
+of its tensor map (``const __grid_constant__ CUtensorMap``), which the launcher makes without the DSL; the record gives
+the element type, box and swizzle of the matrix behind it.
 """
 
 from __future__ import annotations
@@ -50,7 +48,6 @@ class CuteDsl(Compiler):
         return installed(kernel, PACKAGES, f"{PACKAGES[0]}[cu13]", 1)
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
-        """The DSL's options, the block, and the parameters' types."""
         return (OPTIONS, f"block={_by_x(block(kernel))}", *(f"{name}:{kind}" for name, kind in parameter_types(kernel)))
 
     def compile(self, kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, binary: Path) -> str:
@@ -99,9 +96,7 @@ def block(kernel: Kernel) -> tuple[int, int, int]:
 
 def parameter_types(kernel: Kernel) -> list[tuple[str, str]]:
     """Name and type of each parameter: ``BFloat16*``, or with the box of a tensor map ``BFloat16[128x64]``.
-
-    Raises UserError if an argument has no counterpart in the DSL.
-    """
+    Raises UserError if an argument has no counterpart in the DSL."""
     types = []
     for name in map(str, kernel.call.arguments):
         operand = name.removeprefix(MAP)

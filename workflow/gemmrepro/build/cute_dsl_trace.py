@@ -34,9 +34,7 @@ SWIZZLE = 128
 
 def trace(spec: Mapping[str, Any], ptx: Path) -> None:
     """Write the PTX of the kernel that `spec` describes (`cute_dsl.compile_ptx`), for the environment's architecture.
-
-    Raises UserError if the source has no such kernel, or the DSL gives it another name.
-    """
+    Raises UserError if the source has no such kernel, or the DSL gives it another name."""
     import cutlass
     import cutlass.cute as cute
 
@@ -66,9 +64,7 @@ def trace(spec: Mapping[str, Any], ptx: Path) -> None:
 
 def _values(parameters: Iterable[tuple[str, str]]) -> list[Any]:
     """A value for each parameter, of which only the type matters; for a tensor map a pointer to its matrix.
-
-    Numbers and addresses that are passed to a host function are not compiled in.
-    """
+    Numbers and addresses that are passed to a host function are not compiled in."""
     import cutlass
     import cutlass.cute as cute
     from cutlass.cute.runtime import make_ptr

@@ -1,13 +1,12 @@
 """Compiles kernels written in cuTile Python to machine code, ahead of time and without a GPU.
 
-cuTile's compiler, tileiras, makes one cubin per architecture. It emits no PTX, so the binary has none for newer GPUs.
-Each architecture is compiled in a separate process (`cutile_export`), and what several kernels share is compiled once.
+tileiras, its compiler, makes one cubin per architecture, in a process each (`cutile_export`), and no PTX for newer
+GPUs. What several kernels share is compiled once.
 
-A source defines functions decorated with ``cuda.tile.kernel``. Their parameters are arrays, in the order of
-`Call.arguments` (``array:a``); then the integers that a `Step` passes; then the constants in `Code.defines`
-(`registry.parameters`). The compiler's guarantees about arrays follow from the record: rows are contiguous, arrays are
-aligned to 16 bytes, and lengths and strides are multiples as in `Accepts.multiple_of`. The define ``HINTS`` has hints
-for the compiler: ``occupancy=2``.
+A source defines functions decorated with ``cuda.tile.kernel``. Their parameters are arrays, as in `Call.arguments`
+(``array:a``); then a `Step`'s integers; then the constants in `Code.defines` (`registry.parameters`). The record
+guarantees: rows are contiguous, arrays aligned to 16 bytes, lengths and strides multiples as in `Accepts.multiple_of`.
+The define ``HINTS`` has hints for the compiler: ``occupancy=2``.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 
 PACKAGES = ("cuda-tile", "nvidia-cuda-tileiras")
-"""The language and its compiler."""
 
 HINTS = ("num_ctas", "occupancy", "num_worker_warps", "opt_level")
 """Hints that ``cuda.tile.kernel`` knows."""
@@ -45,8 +43,7 @@ _ELEMENTS = {
 }
 
 TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
-"""Variables that may point to a CUDA toolkit, hidden from the compiler: it would prefer that toolkit's libNVVM to its
-own, and fail without an explanation if it is older."""
+"""Variables hidden from the compiler: it would prefer their toolkit's libNVVM, and fail silently with an older one."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +62,6 @@ class CuTile(Compiler):
         return installed(kernel, PACKAGES, "cuda-tile[tileiras]", len(PACKAGES))
 
     def flags(self, kernel: Kernel) -> tuple[str, ...]:
-        """Guarantees about arrays, constants and hints."""
         if kernel.run.steps:
             return tuple(
                 f"{code.code.entry}:{flag}"
@@ -143,10 +139,7 @@ def hints(kernel: Kernel) -> dict[str, int]:
 
 def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Function]) -> dict[str, Usage]:
     """Resources of `entry` by architecture, from listings of its binary, since this compiler reports none.
-
-    Spills are the stores to and loads from local memory. From sm_90 on, shared memory includes the 1024 bytes that the
-    system reserves.
-    """
+    Spills are local memory's stores and loads; from sm_90 on, shared memory includes the system's 1024 bytes."""
     blocks = sass.parse_blocks(elf, entry)
 
     def spills(arch: str, unit: str) -> int:
@@ -197,9 +190,7 @@ def attempts(
     kernel: Kernel, archs: Sequence[str], threads: int, folder: Path, python: str = sys.executable
 ) -> dict[str, tuple[Path | None, str]]:
     """By architecture, a cubin in `folder`, or None and the message of the compiler, which `python` has as a package.
-
-    Raises UserError if the source is missing, or does not define what the record says.
-    """
+    Raises UserError if the source is missing, or does not define what the record says."""
     if not kernel.source_path.is_file():
         raise UserError(f"the source {kernel.source_path.name} of {kernel.id} is missing; restore it.")
     spec, source = json.dumps(specification(kernel)), kernel.source_path.read_bytes()

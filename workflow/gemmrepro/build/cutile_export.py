@@ -25,9 +25,7 @@ REFUSED = 3
 
 def tile_kernel(spec: Mapping[str, Any]) -> Any:
     """The cuda.tile.kernel that `spec` (`cutile.specification`) describes, with its hints.
-
-    Raises UserError if the source has no such kernel, or its constants are not those of the record.
-    """
+    Raises UserError if the source has no such kernel, or its constants are not those of the record."""
     import cuda.tile as ct
 
     # The file name goes into the line table of the machine code, which must not depend on the repository's location,

@@ -18,7 +18,6 @@ from gemmrepro.core.trees import source_hash
 from gemmrepro.registry import Kernel
 
 COMPILERS: Mapping[str, Compiler] = MappingProxyType({"nvcc": Nvcc(), "cute_dsl": CuteDsl(), "cutile": CuTile()})
-"""Compilers by the name that records use."""
 
 
 def compiler(kernel: Kernel) -> Compiler:
@@ -30,11 +29,9 @@ def build_key(kernel: Kernel, toolkit_version: str, installed: Mapping[str, str]
     """The key that measurements of this binary are filed under: 16 hex digits.
 
     It hashes all that determines the machine code for one architecture: source and headers without comments, flags,
-    versions of the toolkit and of packages that compile or are compiled in, and the kernel's id. Neither architectures
-    nor paths enter: building for another GPU as well, or in another folder, does not change it.
-
-    `installed` are the packages' versions where they are not installed. Raises UserError if a source, a header or a
-    package is missing.
+    versions of the toolkit and of packages that compile or are compiled in, and the kernel's id; neither architectures
+    nor paths. `installed`: the packages' versions where they are not installed. Raises UserError if a source, a header
+    or a package is missing.
     """
     parts: dict[str, Any] = {
         "kernel": kernel.id,

@@ -21,10 +21,7 @@ from gemmrepro.build.toolkit import run
 
 class Listings:
     """Listings of one fat binary, each made on first use; UserError if cuobjdump cannot read the binary.
-
-    Args:
-        listed: functions of binaries that were listed together, this one perhaps among them; see `disassembled`.
-    """
+    `listed`: functions of binaries that were listed together, this one perhaps among them; see `disassembled`."""
 
     def __init__(self, path: Path, listed: Mapping[Path, tuple[sass.Function, ...]] | None = None) -> None:
         self.path = path
@@ -32,12 +29,10 @@ class Listings:
 
     @cached_property
     def resources(self) -> str:
-        """``cuobjdump --dump-resource-usage``."""
         return run(["cuobjdump", "--dump-resource-usage", str(self.path)]).stdout
 
     @cached_property
     def elf(self) -> str:
-        """``cuobjdump -elf``."""
         return run(["cuobjdump", "-elf", str(self.path)]).stdout
 
     @cached_property
@@ -56,10 +51,8 @@ _BY_TABLE = ("BRX", "BRXU", "JMX", "JMXU")
 
 def disassembled(binaries: Sequence[Path]) -> dict[Path, tuple[sass.Function, ...]]:
     """The functions of each fat binary, in the words of ``cuobjdump -sass``.
-
     Left out, to be listed by itself, is a binary that is alone, that the toolkit cannot read, or whose functions might
-    be listed in other words apart from it.
-    """
+    be listed in other words apart from it."""
     by_target: dict[tuple[str, Target], list[tuple[Path, str, Section]]] = defaultdict(list)
     for binary in binaries if len(binaries) > 1 else ():
         for arch, cubin in _cubins(binary):
@@ -79,9 +72,7 @@ def disassembled(binaries: Sequence[Path]) -> dict[Path, tuple[sass.Function, ..
 
 def _cubins(binary: Path) -> list[tuple[str, Cubin]]:
     """The cubins in a fat binary, each with its architecture; none if one cannot be read or is still to be linked.
-
-    cuobjdump names a cubin "kernel.1.sm_90a.cubin". (That of CUDA 13 lists the sm_90a of a merged one as sm_90.)
-    """
+    cuobjdump names a cubin "kernel.1.sm_90a.cubin". (That of CUDA 13 lists the sm_90a of a merged one as sm_90.)"""
     with tempfile.TemporaryDirectory(prefix="gemmrepro-cubins-") as folder:
         done = run(["cuobjdump", "-xelf", "all", str(binary.resolve())], check=False, folder=Path(folder))
         files = sorted(Path(folder).glob("*.cubin"))

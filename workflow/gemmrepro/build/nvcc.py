@@ -17,9 +17,7 @@ from gemmrepro.registry import Kernel
 
 COMMON_FLAGS = ("-fatbin", "-std=c++17", "-O3", "-no-compress")
 """Flags that can affect the code; `Nvcc.compile` adds those that cannot (verbosity, search paths, threads).
-
--no-compress: the binaries are small, and every driver and tool can read them.
-"""
+-no-compress: the binaries are small, and every driver and tool can read them."""
 
 HEADER_PACKAGES = {"nvidia-cutlass": "cutlass_library/source/include"}
 """Python packages that contain C++ headers, with the include folder in each."""
@@ -49,9 +47,7 @@ class Compiler:
 
     def compile(self, kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], threads: int, binary: Path) -> str:
         """Compile one of `units` for `archs` to a fat binary at `binary`, whose folder takes what is temporary.
-
-        Returns the assembler's log. Raises UserError, with the compiler's own message, if it does not compile.
-        """
+        Returns the assembler's log. Raises UserError, with the compiler's own message, if it does not compile."""
         raise NotImplementedError
 
     def refusals(self, kernel: Kernel, archs: Sequence[str], threads: int, folder: Path) -> dict[str, str | None]:
@@ -69,9 +65,7 @@ class Compiler:
 
 def installed(kernel: Kernel, names: Sequence[str], install: str, needed: int) -> dict[str, str]:
     """Versions of Python packages that compile a kernel. Raises UserError, which names what to `install`.
-
-    Only the first `needed` of them must be there.
-    """
+    Only the first `needed` of them must be there."""
     versions = {}
     for name in names:
         try:
@@ -87,9 +81,7 @@ def installed(kernel: Kernel, names: Sequence[str], install: str, needed: int) -
 
 def child_environment(scratch: Path, hidden: Sequence[str], **variables: str) -> dict[str, str]:
     """The environment of a child process that compiles Python in the folder `scratch`, and is told `variables`.
-
-    `hidden` are the beginnings of the names of variables that it must not see.
-    """
+    `hidden` are the beginnings of the names of variables that it must not see."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(tuple(hidden))}
     return kept | variables | {"TMPDIR": str(scratch), "PYTHONPATH": str(ROOT / "workflow")}
 
@@ -128,9 +120,7 @@ class Nvcc(Compiler):
 
 def header_packages(kernel: Kernel) -> dict[str, tuple[str, Path]]:
     """Version and include folder of each package of headers that `kernel` names.
-
-    Raises UserError if one is not in HEADER_PACKAGES, not installed, or has no headers in the expected folder.
-    """
+    Raises UserError if one is not in HEADER_PACKAGES, not installed, or has no headers in the expected folder."""
     packages = {}
     for name in kernel.code.packages:
         if name not in HEADER_PACKAGES:

@@ -18,10 +18,8 @@ FATBIN, SASS, RECORD = ".fatbin", ".sass", ".json"
 @dataclass(frozen=True, kw_only=True)
 class Usage:
     """Resources of one entry point on one architecture.
-
     Registers, stack and spills are per thread, `shared_bytes` (static) is per block. `threads` per block is None unless
-    the compiler chooses the block size.
-    """
+    the compiler chooses the block size."""
 
     registers: int
     stack_bytes: int
@@ -38,12 +36,7 @@ class Usage:
 @dataclass(frozen=True, kw_only=True)
 class MachineCode(Usage):
     """The code of one entry point for one architecture.
-
-    Attributes:
-        constant_bytes: size of constant bank 0.
-        instructions: static counts of opcodes with their modifiers.
-        hot_loop: listing of the innermost loop with the most arithmetic (`sass.Function.hot_loop`).
-    """
+    `instructions`: static counts of opcodes with their modifiers; `hot_loop`: listing of `sass.Function.hot_loop`."""
 
     constant_bytes: int
     barriers: int

@@ -77,10 +77,8 @@ class Function:
     @property
     def hot_loop(self) -> tuple[Instruction, ...]:
         """The innermost loop with the most arithmetic; empty if the code has no loop.
-
         A loop is the code from the target of a backward branch to that branch. It is innermost if it contains no other
-        loop with arithmetic; loops that only wait for a barrier do not count.
-        """
+        loop with arithmetic; loops that only wait for a barrier do not count."""
         branches = ((code.target, code.address) for code in self.instructions if code.target is not None)
         candidates = {(first, last) for first, last in branches if first <= last}
         math = [code.address for code in self.instructions if code.is_math]
@@ -136,10 +134,8 @@ def allocated_registers(registers: int, threads: int) -> int:
 
 def parse_ptxas(log: str, entry: str) -> dict[str, Usage]:
     """Resources of `entry` by architecture ("sm_90").
-
     They are not read with cuobjdump: it reports no spills, and from sm_90 on its shared memory includes the 1024 bytes
-    that the system reserves.
-    """
+    that the system reserves."""
     result: dict[str, Usage] = {}
     for block in re.split(r"Compiling entry function ", log)[1:]:
         head = re.match(r"'(\S+)' for '(sm_\w+)'", block)

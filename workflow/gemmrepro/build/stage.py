@@ -35,8 +35,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.registry.requirements import homes
 
 TOGETHER = 16
-"""Kernels whose machine code is listed at once, since the disassembler is slow to start. A run that is killed loses
-those that were compiled and not yet listed."""
+"""Kernels whose machine code is listed at once, as nvdisasm is slow to start; a killed run loses unlisted ones."""
 
 
 def build_all(
@@ -115,7 +114,6 @@ class _Family:
         return replace(units, refused={**units.refused, **refused})
 
     def finish(self) -> None:
-        """List and write what is left."""
         self._list(self._waiting)
 
     def _list(self, waiting: Sequence[tuple[Units, str, float]]) -> None:
@@ -152,7 +150,6 @@ def _limit(text: str) -> int:
 
 
 def main(options: Namespace) -> int:
-    """Write OUT/<kernel id>.{fatbin,sass,json} for each kernel."""
     named = (each.partition("=") for each in options.kernels)
     kernels = {name: list(filter(None, map(str.strip, archs.split(",")))) for name, _, archs in named}
     for name in kernels:

@@ -31,9 +31,7 @@ class Toolkit:
 
 def find_toolkit(name: str) -> Toolkit:
     """The toolkit called `name` ("cuda12", "cuda13") on PATH.
-
-    Raises UserError if nvcc, cuobjdump or nvdisasm is missing, or nvcc is of another major version.
-    """
+    Raises UserError if nvcc, cuobjdump or nvdisasm is missing, or nvcc is of another major version."""
     if name not in names.TOOLKITS:
         raise UserError(f"there is no toolkit '{name}'; known toolkits: {', '.join(names.TOOLKITS)}.")
     container = "run Snakemake with --use-singularity, which brings the toolkit in a container, or put it on PATH"
@@ -79,9 +77,7 @@ def run(
 
 def gencode(archs: Sequence[str], ptx: str = "") -> list[str]:
     """nvcc's flags for machine code for `archs` ("80", "90a"), from the PTX of `ptx` or each its own.
-
-    PTX for the newest portable architecture is added.
-    """
+    PTX for the newest portable architecture is added."""
     flags = [f"-gencode=arch=compute_{ptx or arch},code=sm_{arch}" for arch in archs]
     if newest := portable(archs):
         virtual = ptx or newest
@@ -91,17 +87,13 @@ def gencode(archs: Sequence[str], ptx: str = "") -> list[str]:
 
 def portable(archs: Sequence[str]) -> str | None:
     """The architecture whose PTX goes into the binary: the last one that is not architecture-specific.
-
-    The driver of a newer GPU compiles this PTX. PTX for an architecture-specific target (90a) runs on no other GPU.
-    """
+    The driver of a newer GPU compiles this PTX. PTX for an architecture-specific target (90a) runs on no other GPU."""
     return next((arch for arch in reversed(archs) if arch.isdigit()), None)
 
 
 def assemble(images: Mapping[str, Path], binary: Path) -> str:
     """Pack PTX, which is assembled, or a cubin for each architecture ("90a") into a fat binary; returns ptxas's log.
-
-    Raises UserError if ptxas or fatbinary is missing, or ptxas refuses the PTX.
-    """
+    Raises UserError if ptxas or fatbinary is missing, or ptxas refuses the PTX."""
     for tool in ("ptxas", "fatbinary"):
         if shutil.which(tool) is None:
             raise UserError(f"{tool} is not on PATH; it comes with nvcc (package nvidia-cuda-nvcc): put both there.")

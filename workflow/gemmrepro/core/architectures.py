@@ -31,10 +31,8 @@ _SHARED_KIB = {
 
 def pick_arch(archs: Iterable[str], capability: tuple[int, int]) -> str | None:
     """The architecture among `archs` ("sm_90a") whose machine code a GPU of `capability` runs, or None.
-
     Machine code runs on its own major version at the same or a later minor version; code for an architecture-specific
-    target (``sm_90a``) only on that version (CUDA C++ Programming Guide, "Binary Compatibility").
-    """
+    target (``sm_90a``) only on that version (CUDA C++ Programming Guide, "Binary Compatibility")."""
     fitting = []
     for match in filter(None, (re.fullmatch(r"sm_(\d+)(\d)([af]?)", arch) for arch in archs)):
         major, minor, special = int(match[1]), int(match[2]), match[3]

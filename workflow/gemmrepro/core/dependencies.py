@@ -72,9 +72,7 @@ def closure(
     *start: str, without: frozenset[str] = frozenset(), within: frozenset[str] = frozenset()
 ) -> set[Definition]:
     """Every definition that `start` (modules, or ``module:name``) reaches. Raises ValueError if a module is none.
-
-    Code of the packages and modules in `without` does not count; nor, if there are any `within`, that of all others.
-    """
+    Code of the packages and modules in `without` does not count; nor, if there are any `within`, that of all others."""
     reached: set[Definition] = set()
     waiting = [_resolved(*place.partition(":")[::2]) for place in start]
     while waiting:
@@ -100,9 +98,8 @@ def code_hash(*start: str, without: frozenset[str] = frozenset(), within: frozen
 def modules_hash(*start: str | Path, without: frozenset[str] = frozenset()) -> str:
     """16 hex digits that change with the code of every module of ours that `start` imports, at any depth.
 
-    `start` are modules, or Python files outside the library. Comments, docstrings and layout do not count, nor do
-    modules in `without` and what they alone import; annotations do, since some are read. Raises ValueError if there is
-    no such module.
+    `start`: modules, or Python files outside the library. Comments, docstrings and layout do not count, nor do modules
+    in `without` and what they alone import; annotations do, as some are read. Raises ValueError without such a module.
     """
     hashes: dict[str, str] = {}
     waiting = list(start)
@@ -136,10 +133,8 @@ def _module(path: Path) -> tuple[str, frozenset[str]]:
 
 class Memo:
     """Texts that follow from the sources alone, kept in a file as long as no source changes.
-
     So a start with nothing to do parses none of the library's, families' and articles' files. `told` is what else
-    decides, such as a variable of the environment.
-    """
+    decides, such as a variable of the environment."""
 
     def __init__(self, path: Path, *told: str) -> None:
         roots = PACKAGE, KERNELS_DIR, ROOT / "articles"

@@ -49,10 +49,8 @@ def draw_normal(counts: tuple[int, ...], dtype: str, seed: int, xp: Any) -> list
 
 def draw_scaled(lengths: tuple[int, int, int], dtype: str, seed: int, xp: Any, block: int = 128) -> list[Any]:
     """Normal A [m, k] and B [n, k] in 8-bit floats with block scales, for `lengths` m, n and k; flat arrays.
-
-    A has a scale for each row and `block` of k, B for each `block` by `block`; a block's largest element becomes the
-    largest of `dtype`. Scales are fp32, of A [blocks of k, m], of B [blocks of n, blocks of k to a multiple of 4].
-    """
+    A has an fp32 scale for each row and `block` of k ([blocks of k, m]), B for each `block` by `block` ([blocks of n,
+    blocks of k to a multiple of 4]); a block's largest element becomes the largest of `dtype`."""
     m, n, k = lengths
     rng = xp.random.default_rng(seed)
     largest = xp.float32(float8_values(dtype)[FLOAT8[dtype].largest])
@@ -79,9 +77,7 @@ def draw_words(n: int, seed: int, xp: Any) -> Any:
 
 def draw_ring(words: int, spacing: int, seed: int, xp: Any) -> Any:
     """links[words], int32, in memory of its own: every `spacing` words (even) lies a link of 64 bits.
-
-    A link is the address of the next. They form one random cycle through all of them; all other words are zero.
-    """
+    A link is the address of the next. They form one random cycle through all of them; all other words are zero."""
     links = xp.zeros(words, xp.int32)
     places = np.random.default_rng(seed).permutation(max(1, words // spacing)) * (spacing * 4)
     link_to(links, places, np.roll(places, -1), xp)

@@ -55,10 +55,8 @@ def bits(array: Any) -> Any:
 
 def narrow(values: Any, dtype: str) -> Any:
     """Round `values` to nearest, ties to even, and return them as stored elements of `dtype`.
-
     `values` are float32, or float64 for fp64, fp32, fp16 and integers. NaN stays NaN; overflow is described in the
-    module's docstring.
-    """
+    module's docstring."""
     if dtype in INTEGERS:
         low, high = INTEGERS[dtype]
         return values.round().clip(low, high).astype(STORAGE[dtype])

@@ -102,9 +102,7 @@ _said = False
 
 def open_shared(name: str) -> int:
     """The descriptor of the lock file `name`, made if need be, for every user of this host.
-
-    Raises UserError if it cannot be opened, or is a symbolic link.
-    """
+    Raises UserError if it cannot be opened, or is a symbolic link."""
     path = Path(f"gemmrepro-{re.sub(r'[^0-9a-zA-Z]+', '-', name)}.lock")
     flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -130,9 +128,7 @@ def open_shared(name: str) -> int:
 
 def lock(file: int, how: int) -> bool:
     """Lock an open file as `fcntl.flock` does; False if `how` says not to wait and another process holds it.
-
-    A file system without locks is worth a warning: it is rare that two processes want the same.
-    """
+    A file system without locks is worth a warning: it is rare that two processes want the same."""
     global _said
     try:
         fcntl.flock(file, how)

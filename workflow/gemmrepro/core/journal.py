@@ -122,9 +122,8 @@ _LIVE = "{desc}: {n_fmt}/{total_fmt} points |{bar:30}| {elapsed} spent, {remaini
 
 
 class Progress:
-    """Counts pieces of a measurement, some of them `done` before, on stderr: as a live line of a terminal, or as whole
-    lines of a log. The rest is taken to last as long a piece as what was finished since the start.
-    """
+    """Counts pieces of a measurement on stderr, `done` of them before: a live line in a terminal, lines in a log.
+    The rest is taken to last as long a piece as what was finished since the start."""
 
     def __init__(self, stage: str, total: int, done: int = 0) -> None:
         from tqdm import tqdm

@@ -40,9 +40,7 @@ def git(*arguments: str) -> subprocess.CompletedProcess[bytes]:
 
 def git_commit() -> str | None:
     """The commit of the working tree, followed by "+changes" if tracked files differ from it.
-
-    Where the checkout is no repository of its own: the environment variable GEMMREPRO_COMMIT, or None if it is unset.
-    """
+    Outside a repository of its own: the environment variable GEMMREPRO_COMMIT, or None."""
     unknown = os.environ.get("GEMMREPRO_COMMIT") or None
     try:
         head = git("rev-parse", "--show-prefix", "HEAD")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-"""The repository's root folder."""
 
 KERNELS_DIR = ROOT / "kernels"
 """One folder per family."""

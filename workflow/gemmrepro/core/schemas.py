@@ -78,9 +78,7 @@ def _is_number(_: Any, value: Any) -> bool:
 
 def errors(instance: Any, schema: Schema, *, whole_numbers: bool = False) -> Iterator[jsonschema.ValidationError]:
     """Every violation of `schema` by `instance`. Raises UserError if jsonschema is not installed.
-
-    With `whole_numbers`, as a person's document should be read, 90.0 is no integer; NaN and infinity are no numbers.
-    """
+    With `whole_numbers`, as a person's document should be read, 90.0 is no integer; NaN and infinity are no numbers."""
     document = load(schema) if isinstance(schema, str) else schema
     return _validator(json.dumps(document), whole_numbers).iter_errors(instance)
 
@@ -107,10 +105,7 @@ def check(instance: Any, schema: Schema, what: str, remedy: str = RESTORE) -> No
 
 def read_yaml(path: Path, schema: str) -> Any:
     """The document at `path`, which matches workflow/schemas/<schema>.
-
-    Raises:
-        UserError: the file is missing, is not YAML, or does not match; names every wrong key.
-    """
+    Raises UserError, with every wrong key, if the file is missing, is not YAML, or does not match."""
     document = yaml_at(path, text_at(path))
     if found := list(errors(document, schema)):
         wrong, see = [each for each in found if each.validator != "oneOf"] or found, f"See workflow/schemas/{schema}."

@@ -16,9 +16,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 
 def hidden_character(text: str) -> str:
     """The first character in `text`, or escaped in it as in JSON, that shows nothing or changes how others show.
-
-    As ``U+202E``; "" if there is none. Line feeds are none.
-    """
+    As ``U+202E``; "" if there is none. Line feeds are none."""
     escaped = [chr(int(digits, 16)) for digits in re.findall(r"\\u([0-9a-fA-F]{4})", text)]
     found = (*re.findall(r"[^\n\x20-\x7e]", text), *escaped)
     return next((f"U+{ord(char):04X}" for char in found if unicodedata.category(char) in _UNSEEN), "")
@@ -26,10 +24,8 @@ def hidden_character(text: str) -> str:
 
 def filled_in(text: str, figures: Mapping[str, object]) -> str:
     """`text` with each {name} replaced by the figure of that name.
-
-    Unlike `str.format` it takes no attributes, items or formats, by which a text could ask for more memory than there
-    is. Raises KeyError if there is no such figure, ValueError if a brace is left open or a field is no mere name.
-    """
+    Without `str.format`'s attributes, items and formats, which could take any amount of memory. Raises KeyError for an
+    unknown figure, ValueError for an open brace or a field that is no mere name."""
     parts = []
     for literal, name, form, conversion in string.Formatter().parse(text):
         parts.append(literal)

@@ -173,8 +173,7 @@ _TOKEN = re.compile(
 
 def cuda_tokens(text: str) -> Iterator[str]:
     """Tokens of CUDA C++. White space counts inside literals, at a directive's end ("\\n"), and before the parenthesis
-    that may follow the name of a macro. (It would also count in the operand of #, which none of the kernels' needs.)
-    """
+    that may follow the name of a macro. (It would also count in the operand of #, which none of the kernels' needs.)"""
     directive: list[str] = []
     spaced, starts = True, True
     for match in _TOKEN.finditer(text):

@@ -70,7 +70,7 @@ class Lines:
         is_linear: values begin at zero, on a linear axis.
         caption: what is drawn, in one or two sentences; where the rows come from is added.
         zero: the text of a panel whose values are all zero, which a logarithmic axis cannot show.
-        reference: the label of a series; instead of lines a table of heat then has the others over it, red above 1.
+        reference: the label of a series; instead of lines a table of heat has the others over it, red above 1.
     """
 
     name: str
@@ -98,8 +98,7 @@ class Dots:
 
     Attributes:
         panel: the column by which rows are divided into columns; `panels` maps its values to their titles.
-        category: the column by which rows are divided into lines; `categories` maps its values to their labels, from
-            the top. One of the two is ``kernel``, whose values are kernels or libraries.
+        category: the same for lines, from the top. One of the two is ``kernel``, for kernels or libraries.
         where: the cells that a row must have to be drawn, by column.
         fair: values outside of these two are red.
         caption: what is drawn, in one or two sentences; where the rows come from is added.
@@ -126,13 +125,11 @@ class Experiment:
     Attributes:
         kernels: ids of the kernels that it runs, of any family; one that is not built, failed its gate or cannot run on
             this GPU is left out and reported.
-        libraries: what it compares them with: ids of baselines, or Python packages, followed by a dot and the way they
-            are used (``torch.compile``).
+        libraries: ids of baselines, or Python packages with the way they are used (``torch.compile``).
         parameters: everything that decides what is measured, as JSON values.
         version: incremented when the same parameters come to mean something else; older rows are then stale.
         sources: files in the same folder that implement the measurement; rows measured with another text are stale.
-        settings: how long it measures, such as the number of samples, as JSON values. The configuration may change
-            them; rows stay comparable.
+        settings: how long it measures, as JSON values. The configuration may change them; rows stay comparable.
         packages: required Python packages; if one is missing, nothing is run.
         impossible: why a recorded row cannot be, by the GPU's highest SM clock in MHz (0: unknown); "" if it can.
         follows: columns that a recorded row's other filled cells determine, as functions of those, numbers as numbers.
@@ -162,7 +159,6 @@ class Experiment:
 
     @property
     def header(self) -> tuple[str, ...]:
-        """The columns of its CSV."""
         return (*BEFORE, *(column.name for column in self.columns), *AFTER)
 
     def column(self, name: str) -> Column:
@@ -215,10 +211,7 @@ _MOST = 1_000_000
 
 def with_settings(experiment: Experiment, changes: Mapping[str, Any]) -> Experiment:
     """`experiment` with some of its settings replaced.
-
-    Raises:
-        UserError: it has no such setting, or the value is none that `_of_its_type` allows.
-    """
+    Raises UserError if it has no such setting, or the value is none that `_of_its_type` allows."""
     if unknown := sorted(set(changes) - set(experiment.settings)):
         known = ", ".join(experiment.settings) or "none"
         raise UserError(f"the experiment {experiment.name} has no setting '{unknown[0]}'; its settings: {known}.")
@@ -245,10 +238,7 @@ def _of_its_type(value: Any, default: Any) -> bool:
 
 def declared(family: str) -> tuple[Experiment, ...]:
     """The experiments of a family, in the order of its file; none where it has no such file.
-
-    Raises:
-        UserError: a name occurs twice, or a figure names a column that is not there.
-    """
+    Raises UserError if a name occurs twice, or a figure names a column that is not there."""
     path = path_of(family)
     return _declared(path) if path.is_file() else ()
 

@@ -54,9 +54,7 @@ class Results:
     @cached_property
     def toolkit(self) -> str | None:
         """The toolkit that represents it: that of most of its kernels, by current rows if there are any, or None.
-
-        Kernels of another family that join an experiment may be built with a toolkit that its own are not.
-        """
+        Kernels of another family that join an experiment may be built with a toolkit that its own are not."""
         for rows in (self.rows[is_current(self.rows)], self.rows):
             kernels = rows.groupby("toolkit")["kernel"].nunique()
             found = [toolkit for toolkit in TOOLKITS if toolkit in kernels]

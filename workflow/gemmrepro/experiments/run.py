@@ -91,10 +91,8 @@ class Context:
 
     def bind(self, subject: Subject, operands: Operands) -> Callable[[], None]:
         """A function that launches `subject` once on `operands`, asynchronously on the session's stream.
-
         cuBLAS's GEMM is plain cublasGemmEx with the library's own heuristic, not the fastest algorithm, which the sweep
-        searches for; of 8-bit floats, which cublasLt alone multiplies, it is the fastest.
-        """
+        searches for; of 8-bit floats, which cublasLt alone multiplies, it is the fastest."""
         if subject.toolkit == LIBRARY:
             return self.bind_library(subject.kernel, operands)
         return self._loaded[subject].bind(operands)
@@ -115,10 +113,7 @@ class Context:
 
     def row(self, subject: Subject, **cells: Any) -> dict[str, Any]:
         """A row about `subject`.
-
-        Raises:
-            UserError: a declared column has no cell, or a cell no column, or a number is not finite.
-        """
+        Raises UserError if a declared column has no cell, or a cell no column, or a number is not finite."""
         names = {column.name for column in self.experiment.columns}
         if names != set(cells):
             wrong = ", ".join(sorted(names ^ set(cells)))

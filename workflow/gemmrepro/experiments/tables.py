@@ -28,16 +28,13 @@ class Printed:
         return Printed(self.value / (other.value if isinstance(other, Printed) else other), self.hardware)
 
     def inverse(self) -> Printed:
-        """One over it."""
         return Printed(1 / self.value, self.hardware)
 
 
 @dataclass(frozen=True)
 class Measured:
     """A measured number, or a quotient of two, with its interval (the number itself where none is known).
-
-    A quotient of two has no interval of its own. `keys` name the rows; `stale` says whether one of them is.
-    """
+    A quotient of two has no interval of its own. `keys` name the rows; `stale` says whether one of them is."""
 
     value: float
     low: float
@@ -52,7 +49,6 @@ class Measured:
         return Measured(self.value / other, self.low / other, self.high / other, self.stale, self.keys)
 
     def inverse(self) -> Measured:
-        """One over it."""
         return Measured(1 / self.value, 1 / self.high, 1 / self.low, self.stale, self.keys)
 
 
@@ -70,9 +66,7 @@ class Mark:
 @dataclass(frozen=True)
 class Panel:
     """A panel: its title, the label of its values' axis, whether that is logarithmic, and a line to compare with.
-
-    An axis that is not logarithmic begins at `low`.
-    """
+    An axis that is not logarithmic begins at `low`."""
 
     title: str
     label: str
@@ -88,8 +82,7 @@ class Numbers(Protocol):
         """The one row of numbers.csv of the article (or of `article`). Raises UserError for several."""
 
     def swept(self, kernel: str, column: str, n: int, cache: str = "warm") -> Measured | None:
-        """``tflops``, ``gbps``, ``median_us`` or ``ratio`` of a kernel's square problem or
-        copy, by the family's toolkit."""
+        """``tflops``, ``gbps``, ``median_us`` or ``ratio`` of a kernel's cube or copy, by the family's toolkit."""
 
     def found(self, experiment: str, kernel: str, column: str, **cells: Any) -> Measured | None:
         """The first row of an experiment's kernel or library with these cells."""
@@ -115,7 +108,6 @@ class Table:
         caption: what is drawn and how both sides are made comparable, in one to three sentences.
         counts: what other panels of marks hold, whose numbers stand in the figure's table alone.
         says: see `gemmrepro.experiments.Says`; without it, or where it says nothing, the title is the subject.
-        article: filled in from the folder.
     """
 
     name: str
@@ -158,10 +150,7 @@ def _tables(path: Path) -> tuple[Table, ...]:
 
 def of_article(article: str) -> tuple[Table, ...]:
     """The tables and charts of an article, in the order of its figures.py; none where it has no such file.
-
-    Raises:
-        UserError: names the file; it cannot be imported, holds no tables, or a name occurs twice.
-    """
+    Raises UserError if the file cannot be imported, holds no tables, or has a name twice."""
     path = articles.folder(article) / articles.FIGURES
     return _tables(path) if path.is_file() else ()
 

@@ -171,7 +171,6 @@ def _paint_dots(figure: Dots, frame: pd.DataFrame, page: Page) -> Figure:
 
 
 def _dots_table(figure: Dots, frame: pd.DataFrame, results: Results) -> list[dict[str, Any]]:
-    """A line per cell."""
     of_kernels = figure.category == "kernel"
     category = "kernel" if of_kernels else results.experiment.column(figure.category).meaning
     return [
@@ -213,7 +212,6 @@ def of_table(inputs: Inputs, table: Table) -> Drawing:
 
 
 def _measured(mark: Mark, value: str) -> dict[str, Any]:
-    """The measured side of a mark, if any."""
     found = mark.measured
     return {value: found.value, "low": found.low, "high": found.high, "stale": found.stale} if found else {}
 

@@ -34,10 +34,8 @@ class Inputs:
     """What figures are drawn from.
 
     Attributes:
-        measured: rows of the sweep by family.
+        measured, regimes: rows of the sweep, and of the regimes, by family.
         results: experiments by family and name.
-        regimes: rows of the regimes by family, of those that have some.
-        verdicts: the judged statements.
         published: the published figure that each statement is compared with, by its id.
         family: whose figures are drawn; "" of the paper's own.
     """

@@ -118,7 +118,6 @@ def finished(figure: Figure, page: Page, handles: Sequence[Any] = ()) -> Figure:
 
 
 def percent(axes: Axes, axis: str = "x") -> None:
-    """Label an axis of shares in per cent."""
     getattr(axes, f"{axis}axis").set_major_formatter(PercentFormatter(1, decimals=0))
 
 
@@ -132,13 +131,8 @@ def dots(
     joined: bool = True,
 ) -> Figure:
     """Marks of several kinds on a line for each name, joined where a line has several; names stand above on a phone.
-
-    Args:
-        frame: see `marks`; `kind` picks the look.
-        texts: by `panel` and `name`, in their order, a column of text for each other column; its head has the mark of
-            the kind that it is called by, which then needs no legend.
-        joined: a line's marks are joined.
-    """
+    `frame`: see `marks`; `kind` picks the look. `texts`: by `panel` and `name`, in their order, a column of text for
+    each other column; its head has the mark of the kind that it is called by, which then needs no legend."""
     known = pd.concat([texts[["panel", "name"]], frame[["panel", "name"]]])
     shown = {key: list(known.loc[known["panel"] == key, "name"].unique()) for key in panels}
     columns = [name for name in texts if name not in ("panel", "name") and texts[name].astype(bool).any()]
@@ -280,8 +274,8 @@ def curves(
 
     Args:
         x_scale: "log2", "log" or "linear".
-        columns: so many panels side by side in the wide figure.
-        shared: all panels have one pair of axes, and the lines are named in a legend above instead.
+        columns: panels side by side in the wide figure.
+        shared: all panels have one pair of axes, and a legend above names the lines.
         nothing: what a panel without lines says.
         finish: what else a panel shows, given its axes and its key.
     """
@@ -437,9 +431,7 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
 
 def heat(cells: pd.DataFrame, page: Page, fair: tuple[float, float], label: str = "") -> Figure:
     """A table of values by name and law, red and bold outside of `fair`.
-
-    The narrow figure has a letter for each law, explained below, unless laws are as short, and few digits.
-    """
+    The narrow figure has a letter for each law, explained below, unless laws are as short, and few digits."""
     laws = [str(law) for law in cells]
     is_short = all(len(law) <= 5 for law in laws)
     heads = laws if is_short or not page.narrow else list("abcdefghijkl"[: len(laws)])

@@ -64,10 +64,8 @@ def published_ratios(family: str) -> dict[str, Mapping[str, Any]]:
 
 def rungs(measured: Measurements, roof: float = math.nan) -> tuple[int, pd.DataFrame]:
     """A size, and a row for each rung and each of its tuned twins: `kind` is "here" or "tuned".
-
-    The size is that of the published ratios, else SIZE or the largest that was measured. `limit` is `roof`, in TFLOP/s,
-    over the same baseline.
-    """
+    The size is that of the published ratios, else SIZE or the largest measured; `limit`: `roof` (TFLOP/s) as a
+    ratio."""
     family = measured.family
     there, main = published_ratios(family), ladders.steps(family)
     timed = cubes(select(measured.summary, cache=measured.cache, toolkit=measured.toolkit or ""))
@@ -99,11 +97,8 @@ def draw(
     inputs: Inputs, family: str, *, ceiling: str = "", says: Callable[[pd.DataFrame, str], str] | None = None
 ) -> Drawing:
     """The rungs of a family.
-
-    Args:
-        ceiling: the micro-kernel of nothing but the rungs' multiplications.
-        says: the title, from the current rungs by label and the GPU; by default `_says`.
-    """
+    `ceiling`: the micro-kernel of nothing but the rungs' multiplications. `says`: the title, from the current rungs by
+    label and the GPU; by default `_says`."""
     measured = inputs.measured[family]
     roof = measured_ceiling(inputs.ceilings, ceiling) if inputs.ceilings is not None and ceiling else None
     size, shown = rungs(measured, roof.value if roof else math.nan)

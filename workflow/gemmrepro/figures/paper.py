@@ -189,7 +189,6 @@ def _paint_stated(
 
 
 def _group(claim: ClaimView) -> str:
-    """What its number is."""
     unit = claim.published[0].unit if len(claim.published) == 1 else claim.judged[0].unit
     return next((group for end, group in GROUPS.items() if unit.endswith(end)), "counts and sizes")
 
@@ -205,7 +204,6 @@ def _printed(claim: ClaimView, inputs: Inputs) -> str:
 
 
 def _here(claim: ClaimView) -> str:
-    """The measured value with its unit."""
     value = claim.judged[0]
     return f"{value.text}{f' {value.unit}' if value.unit not in ('', 'ratio', 'count') else ''}"
 

@@ -51,10 +51,7 @@ def _module(path: Path) -> ModuleType:
 
 def painters(family: str) -> dict[str, Painter]:
     """What draws each figure of a family, in their order: those its registry names, of its tables, of its experiments.
-
-    Raises:
-        UserError: a figure that the registry names is nowhere defined, or two have one name.
-    """
+    Raises UserError if a figure that the registry names is nowhere defined, or two have one name."""
     found: dict[str, Painter] = {}
     printed, of_experiments = article.declared(family), experiments.figures(family)
     for name in experiments.figure_names(family):
@@ -92,10 +89,7 @@ def of_paper(families: Sequence[str]) -> dict[str, Painter]:
 
 def draw(inputs: Inputs, names: Sequence[str] = ()) -> dict[str, Drawing]:
     """The figures of `inputs.family`, or the paper's own; all, or those named.
-
-    Raises:
-        UserError: there is no such figure.
-    """
+    Raises UserError if there is no such figure."""
     known = painters(inputs.family) if inputs.family else of_paper(list(inputs.measured))
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
@@ -178,7 +172,6 @@ def read(arguments: Namespace) -> Inputs:
 
 
 def own_step(options: Namespace) -> int:
-    """Draw the kernels of one's own beside their baselines."""
     found = [read_json(path, "the result", "run the target 'own' again") for path in options.results]
     measured = pd.DataFrame([row for each in found for row in each["rows"]])
     about: dict[str, Any] = next((each["gpu"] for each in found if "gpu" in each), {})
@@ -188,7 +181,6 @@ def own_step(options: Namespace) -> int:
 
 
 def main(options: Namespace) -> int:
-    """Draw a family's figures, or the paper's own of what was judged."""
     inputs = read(options)
     options.out.mkdir(parents=True, exist_ok=True)
     names = options.figures.split(",") if options.figures else []

@@ -91,9 +91,7 @@ DOTTED: Dash = (0, (1, 2))
 @dataclass(frozen=True)
 class Page:
     """A width in inches, and the size of its letters in points.
-
-    The narrow one is shown 300 pixels wide and more, where its letters are 11 pixels high.
-    """
+    The narrow one is shown 300 pixels wide and more, where its letters are 11 pixels high."""
 
     width: float
     letters: float
@@ -103,7 +101,6 @@ class Page:
         return self.width < 5
 
     def pick(self, wide: Any, narrow: Any) -> Any:
-        """One of the two."""
         return narrow if self.narrow else wide
 
 
@@ -121,7 +118,6 @@ class Drawing:
         table: its numbers, a dict per line.
         paint: draws it for a page; for screens of 390 pixels that is `NARROW`.
         rows: the keys of the rows that it shows.
-        stale: whether any row is stale.
         shown: the rows that it was drawn from, if not all of its family or of the paper.
     """
 
@@ -222,9 +218,7 @@ def written(x: float) -> str:
 
 def logarithmic(axis: Axis) -> None:
     """Label a logarithmic axis with few powers, and with twos and fives where it spans fewer than two decades.
-
-    Call it once the axis has its final limits.
-    """
+    Call it once the axis has its final limits."""
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(numticks=6))
     axis.set_major_formatter(FuncFormatter(plain))
@@ -273,10 +267,7 @@ def _short(path: re.Match[str]) -> str:
 
 def slim(svg: str, title: str, description: str) -> str:
     """matplotlib's `svg` with `title` and `description`, its styles as classes and its colours as custom properties.
-
-    Raises:
-        UserError: `svg` is no SVG.
-    """
+    Raises UserError if `svg` is no SVG."""
     whole = re.search(r'<svg\b[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"[^>]*>(.*)</svg>', svg, re.DOTALL)
     if not whole:
         raise UserError(f"the figure {title!r} is no SVG; draw the figures again.")

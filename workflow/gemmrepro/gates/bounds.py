@@ -88,12 +88,8 @@ HALF_BLOCK = 8
 
 @dataclass(frozen=True)
 class HalfSums:
-    """What keeping sums in fp16 may add to each element of C, [m,n] float64.
-
-    Attributes:
-        error: bound on the roundings to fp16.
-        reach: the largest magnitude of a sum along the way; beyond fp16's largest number it becomes infinite.
-    """
+    """What keeping sums in fp16 may add to each element of C, [m,n] float64. `error`: bound on the roundings to fp16.
+    `reach`: the largest magnitude of a sum along the way; beyond fp16's largest number it becomes infinite."""
 
     error: Any
     reach: Any
@@ -101,11 +97,8 @@ class HalfSums:
 
 def half_sums(a: Any, b: Any, promoted: int = 0, xp: Any = np) -> HalfSums:
     """The running error bound of sums of A[m,k] B[k,n] (float64) in the order of K, kept in fp16.
-
-    Args:
-        promoted: products along K after which a sum is added to an fp32 one and begins anew; 0: never.
-        xp: the operands' array module, NumPy or CuPy.
-    """
+    `promoted`: products along K after which a sum is added to an fp32 one and begins anew; 0: never. `xp`: the
+    operands' array module, NumPy or CuPy."""
     k = a.shape[1]
     total = xp.zeros((a.shape[0], b.shape[1]))
     reach, sums = xp.zeros_like(total), xp.zeros_like(total)
@@ -145,10 +138,8 @@ def bound(problem: Problem, k: int) -> float:
 
 
 def allowed_error(limit: float | None, dtype_out: str) -> float | None:
-    """What the numerical gate allows, in the units in which errors are given: |A||B| and the output's roundoff.
-
-    A result narrower than fp32 is rounded once more, by one such unit (see the module's docstring).
-    """
+    """What the numerical gate allows, in the units of errors: |A||B| and the output's roundoff.
+    A result narrower than fp32 is rounded once more, by one such unit (see the module's docstring)."""
     unit = UNIT_ROUNDOFF.get(dtype_out)
     if limit is None or unit is None:
         return None
@@ -157,10 +148,8 @@ def allowed_error(limit: float | None, dtype_out: str) -> float | None:
 
 def underflow_allowance(k: int, alpha: float, dtype: str = "fp32", accumulator: str = "fp32") -> float:
     """What rounding to subnormals may add over `k` + 3 fp32 operations: half a step each, times alpha where above 1.
-
-    A result of `dtype` narrower than fp32 is rounded once more, by half of its own step. Results of fp64 and of
-    integers are summed in their own type. Sums in an fp16 `accumulator` are rounded once a block, by half of its step.
-    """
+    A narrower `dtype` is rounded once more, by half of its step; fp64 and integers are summed in their own type. Sums
+    in an fp16 `accumulator` are rounded once a block, by half of its step."""
     if dtype in ("fp64", "int32"):
         return 0.5 * (k + 3) * SUBNORMAL_STEP[dtype] * max(1.0, abs(alpha))
     last = 0.5 * SUBNORMAL_STEP[dtype] if dtype != "fp32" else 0.0

@@ -1,7 +1,7 @@
 """The numerical gate of the micro-kernels that measure arithmetic ceilings: do they execute the FLOP that they count?
 
-Each result must match a NumPy emulation of the loop. The multiply-add loops only write a sum if their values exceed a
-bound; the tensor-core loops write the sum of one thread.
+Each result must match a NumPy emulation. The multiply-add loops write a sum only if their values exceed a bound, the
+tensor-core loops the sum of one thread.
 """
 
 from __future__ import annotations
@@ -50,10 +50,7 @@ class ArithmeticCeiling(Gate):
 
     def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         """See `Gate.cases`. The loops have no random inputs, so seeds are ignored.
-
-        Raises:
-            UserError: there is no emulation of the loop.
-        """
+        Raises UserError if there is no emulation of the loop."""
         if kernel.code.entry not in _LOOPS:
             raise UserError(
                 f"{kernel.id}: no loop '{kernel.code.entry}' is emulated; add it to gemmrepro.gates.ceilings."
@@ -86,10 +83,7 @@ def _threads(kernel: Kernel) -> int:
 
 def shears(a: float, b: float, shear_pairs: int, pairs: int, threads: int) -> np.ndarray:
     """The sums of the FFMA ceiling's threads, emulated in NumPy: [threads] float64.
-
-    Each multiply-add is a float64 operation rounded to float32, which is exact except for rare double roundings, so a
-    comparison must allow a few units in the last place.
-    """
+    Each FMA is a float64 operation rounded to float32, exact except for rare double roundings: allow a few ulp."""
     thread = np.arange(threads, dtype=np.float32)[:, None]
     pair = np.arange(pairs, dtype=np.float32)[None, :]
 
@@ -106,10 +100,8 @@ def shears(a: float, b: float, shear_pairs: int, pairs: int, threads: int) -> np
 
 def _shear_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
     """The FFMA ceiling only writes a sum that exceeds its bound, so cases provoke both outcomes.
-
     With a and b of the same sign the shears grow exponentially, and the value written must be one of the threads' sums.
-    With a = -b they rotate, and nothing may be written.
-    """
+    With a = -b they rotate, and nothing may be written."""
     pairs, turns = kernel.params["pairs"], kernel.params["turns"]
     for a, b, iterations in ((1.0, 1.0, 1), (0.75, 0.5, 2), (0.75, -0.75, 3), (0.25, -0.25, 64)):
         trace = loop(a, b, iterations)
@@ -130,9 +122,7 @@ def _shear_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
 
 def outer_sums(a: float, b: float, rows: int, columns: int, threads: int) -> np.ndarray:
     """The final sums of the outer-product loop's threads, without rounding: [threads] float64.
-
-    Iterations alternately add and subtract the same products, so the initial values x - y remain.
-    """
+    Iterations alternately add and subtract the same products, so the initial values x - y remain."""
     thread = np.arange(threads, dtype=np.float64)[:, None]
     x = a * (1.0 + 0.03 * thread + 0.11 * np.arange(rows))
     y = b * (0.5 - 0.02 * thread + 0.07 * np.arange(columns))
@@ -183,10 +173,8 @@ def scatter(first: int, count: int) -> np.ndarray:
 
 def wgmma_sum(iterations: int, a: float, b: float) -> float:
     """The sum that the tensor-core loop writes after `iterations` with amplitudes `a` and `b`, in float64.
-
     Four tiles A[s] [128, 64], of which A[s + 2] = -A[s], and four B[s] [256, 64]; iteration i adds A[s] B[(s + i) % 4]'
-    over s. The first thread holds columns 8j and 8j + 1 of rows 0 and 8.
-    """
+    over s. The first thread holds columns 8j and 8j + 1 of rows 0 and 8."""
     rows, columns, depth, stages = 128, 256, 64, 4
 
     def tiles(first: int, count: int, amplitude: float) -> np.ndarray:
@@ -215,10 +203,8 @@ def _wgmma_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
 
 def mma_sum(iterations: int, a: float, b: float) -> float:
     """The sum that the register loop of mma.sync writes after `iterations` with amplitudes `a` and `b`, in float64.
-
     The first warp's A [64, 16] and B [64, 16] follow each other in the hash; A is scaled by `a` in even iterations and
-    by `b` in odd ones. The first thread holds rows 0 and 8 of every 16 and columns 0 and 1 of every 8.
-    """
+    by `b` in odd ones. The first thread holds rows 0 and 8 of every 16 and columns 0 and 1 of every 8."""
     rows, depth = 64, 16
     place = np.arange(rows)
 

@@ -18,7 +18,6 @@ from gemmrepro.gates.static import Check, checks_of
 _REBUILD = "run the target 'build' again"
 
 LIVE = "live"
-"""The name of the source of verdicts that were given on this GPU."""
 
 UNUSED = "this run measures nothing with this binary (gates.binaries)"
 """Why a binary that runs here was not judged."""
@@ -29,10 +28,8 @@ Source = tuple[Mapping[str, Any] | None, str, str]
 
 def numeric_verdict(kernel: registry.Kernel, toolkit: str, build_key: str, source: Source) -> dict[str, Any]:
     """The numerical gate's verdict on one toolkit's binary, as in the gate's file.
-
-    Its status is "passed", "failed", "stale" (of another run or another version of the gate), "not run", or "not
-    measured", of a binary that was not judged since the run measures nothing with it.
-    """
+    Its status is "passed", "failed", "stale" (of another run or version of the gate), "not run", or "not measured" (the
+    run measures nothing with this binary)."""
     verdict, name, missing = source
     judged = None if verdict is None else verdict.get("toolkits", {}).get(toolkit)
     gpu, build, gate, cases = None, None, None, []
@@ -62,14 +59,9 @@ def gate(
 ) -> dict[str, Any]:
     """Both gates of `kernel`, for each of `toolkits` that builds it.
 
-    Args:
-        builds: folder with ``<toolkit>/<kernel id>.json``.
-        numeric: a live numerical gate, or None.
-        recorded: folder of a GPU's recordings, which contains ``<family>/gates.json``, or None.
-        unjudged: why the GPU that measures does not judge the kernel's numbers, if it does not.
-
-    Raises:
-        UserError: an unknown toolkit, or a file that is missing or corrupt.
+    `builds`: folder with ``<toolkit>/<kernel id>.json``. `numeric`: a live numerical gate, or None. `recorded`: folder
+    of a GPU's recordings, or None. `unjudged`: why the GPU that measures does not judge the kernel's numbers, if it
+    does not. Raises UserError for an unknown toolkit, or a file that is missing or corrupt.
     """
     for toolkit in toolkits:
         if toolkit not in names.TOOLKITS:
@@ -113,7 +105,6 @@ def _static_gate(kernel: registry.Kernel, path: Path, toolkit: str) -> tuple[str
 
 
 def summary_line(result: dict[str, Any]) -> str:
-    """A gate's result in one aligned line; a failed one says what failed."""
     parts = [f"{result['kernel']:24} {'passed' if result['passed'] else 'FAILED'}"]
     for toolkit, gates in result["toolkits"].items():
         checks, numeric = gates["static"]["checks"], gates["numeric"]

@@ -1,8 +1,7 @@
 """The numerical gate of copies, of vector addition and of the probes of the memory hierarchy: all are exact.
 
-Copies and sums are compared bit for bit. A probe must do exactly the work that is timed: a chain of dependent
-multiply-adds must end at the right number, a walk along links at the right link, and the words that a stream reads must
-add up. Sums and recurrences are of integers modulo 2^32. Clocks are not judged, only that they advanced.
+A probe must do exactly the work that is timed: a chain of dependent multiply-adds must end at the right number, a walk
+along links at the right link, and a stream's words must add up, all modulo 2^32. Clocks only have to advance.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ def run_exact(
     before: np.ndarray | None = None,
 ) -> Verdict:
     """Launch an operation with an exact result once, and compare output and guard elements bit for bit.
-
-    Args:
-        before: the output before the launch, for an operation that reads it; by default poison.
-    """
+    `before`: the output before the launch, for an operation that reads it; by default poison."""
     arrays = [Guarded(values, SOURCE_GUARD_BITS) for values in inputs]
     poison = np.full(expected.shape, POISON_BITS[expected.itemsize], bits(expected).dtype).view(expected.dtype)
     out = Guarded(poison if before is None else before)
@@ -194,7 +190,6 @@ class _Probe(Gate):
 def _launched(
     session: Session, launch: Launcher, problem: Problem, shape: Shape, source: Guarded | None, size: int
 ) -> tuple[np.ndarray, list[str]]:
-    """The output of one launch, and what it overwrote."""
     out = Guarded(np.full(size, POISON_BITS[4], np.uint32).view(np.int32))
     before = source.array.get() if source else None
     launch(Operands(problem, shape, (source.array,) if source else (), out.array))

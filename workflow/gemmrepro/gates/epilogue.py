@@ -45,7 +45,6 @@ SCALARS = ((1.0, 0.0), (0.125, 0.5), (-0.25, 1.0), (0.03125, -0.75), (0.0, 2.0))
 DISTRIBUTIONS = ("normal", "uniform", "zero rows and columns", "cancellation", "Inf and NaN")
 
 REPEATS = 3
-"""Launches of one case that must agree bit for bit."""
 
 
 def gelu(z: np.ndarray) -> np.ndarray:
@@ -88,12 +87,8 @@ def judge_numbers(
     got: np.ndarray, right: Reference, gamma: float, dtype: str, *, rounded: bool = False, library: bool = False
 ) -> Verdict:
     """Whether `got`, stored elements [m, n] of `dtype`, is D within the bound.
-
-    Args:
-        gamma: of the product's sum.
-        rounded: whether y is rounded to `dtype` on the way.
-        library: whether GELU may have its tanh form.
-    """
+    `gamma`: of the product's sum; `rounded`: whether y is rounded to `dtype` on the way; `library`: whether GELU may
+    have its tanh form."""
     found, z, unit = widen(got, dtype), right.z, UNIT_ROUNDOFF[dtype]
     wanted = gelu(z)
     finite = np.isfinite(wanted)

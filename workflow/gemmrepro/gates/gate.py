@@ -1,7 +1,7 @@
 """The interface of an operation's numerical gate, and what all gates share: guarded arrays and comparison by elements.
 
-A result is compared with a reference element by element. Where the exact scale |A||B| is zero, C must be zero exactly.
-NaN passes only where the reference is NaN, infinity only where it is infinite.
+Where the exact scale |A||B| is zero, C must be zero exactly. NaN passes only where the reference is NaN, infinity only
+where it is infinite.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ GUARD = 2048
 """Guard elements on each side of an array; 4 KB or more keeps the array's own alignment."""
 
 GUARD_BITS = {8: 0x7FFE5A5A5A5A5A5A, 4: 0x7FE5A5A5, 2: 0x7FE5, 1: 0x7F}
-"""Quiet NaNs whose payload no arithmetic produces, by element size in bytes. The 16-bit one is NaN in fp16 and bf16,
-the 8-bit one in e4m3 and e5m2; as signed integers they are near the largest."""
+"""Quiet NaNs whose payload no arithmetic produces, by element size in bytes: NaN in fp16 and bf16, in e4m3 and e5m2; as
+signed integers near the largest."""
 
 SOURCE_GUARD_BITS = {8: 0x7FFE3C3C3C3C3C3C, 4: 0x7FE3C3C3, 2: 0x7FE3, 1: 0xFF}
 """Guard bits of inputs. They differ from those of outputs, so that a copy of one element too many is detected."""
@@ -37,10 +37,8 @@ POISON_BITS = {8: 0x7FFC0DEADC0DEAD0, 4: 0x7FC0DEAD, 2: 0x7FCD, 1: 0x7F}
 
 class Guarded:
     """An array of stored elements on the GPU between two guard bands.
-
     The bands are written in one copy and checked on the host, so that CuPy compiles no kernel for it. `guards` are the
-    bits of a guard element by element size.
-    """
+    bits of a guard element by element size."""
 
     def __init__(self, values: np.ndarray, guards: Mapping[int, int] = GUARD_BITS) -> None:
         import cupy
@@ -64,10 +62,10 @@ class Verdict:
     """Outcome of comparing one result.
 
     Attributes:
-        err_scaled_max: largest |C - C*| / (|A||B| scale) in units of the output type's unit roundoff, after subtracting
-            the allowance for subnormal rounding; None if no element has a finite reference and a positive scale.
-        err_fro: Frobenius norm of C - C* over that of C*, for the finite elements; None if the latter is 0.
-        message: what is wrong, with the first wrong element; empty if it passed.
+        err_scaled_max: largest |C - C*| / (|A||B| scale) in units of the output's roundoff, less the subnormal
+            allowance; None if no element has a finite reference and a positive scale.
+        err_fro: ||C - C*||_F / ||C*||_F over the finite elements; None if the divisor is 0.
+        message: the fault, with the first wrong element; empty if it passed.
     """
 
     passed: bool
@@ -88,7 +86,7 @@ def compare(
     reach: Any = None,
     rows: int = 2048,
 ) -> Verdict:
-    """Judge `result` element by element.
+    """Judge `result` element by element. Raises ValueError if shapes differ.
 
     Args:
         result: [m, n] stored elements of `dtype`; NumPy or CuPy.
@@ -96,14 +94,10 @@ def compare(
         scale: [m, n] float64, |alpha| |A||B| + |beta| |C0|.
         bound: gamma. If `dtype` is narrower than fp32, the final rounding to it is allowed in addition.
         underflow: absolute allowance for subnormal rounding.
-        scheme: allowance in addition to all rounding, a number or an array that broadcasts to [m, n]
-            (`Promises.error`).
-        reach: [m, n] float64, the largest sum along the way if sums are kept in fp16, where it may overflow; None if
-            only the result can.
-        rows: number of rows that are judged at a time, which limits the memory in use.
-
-    Raises:
-        ValueError: shapes differ.
+        scheme: a further allowance (`Promises.error`), a number or an array that broadcasts to [m, n].
+        reach: [m, n] float64, the largest of the fp16 sums along the way, which may overflow; None if only the result
+            can.
+        rows: rows that are judged at a time, which limits the memory in use.
     """
     xp = namespace(result)
     if result.shape != reference.shape or result.shape != scale.shape:
@@ -136,13 +130,8 @@ def compare(
 
 @dataclass(frozen=True)
 class _Errors:
-    """Errors accumulated over blocks of rows.
-
-    Attributes:
-        bad: elements that are wrong.
-        worst: as `Verdict.err_scaled_max`.
-        square_error, square_reference: squared Frobenius norms over the finite elements.
-    """
+    """Errors accumulated over blocks of rows. `bad`: elements that are wrong; `worst`: as `Verdict.err_scaled_max`;
+    `square_error`, `square_reference`: squared Frobenius norms over the finite elements."""
 
     bad: int = 0
     worst: float | None = None
@@ -223,12 +212,8 @@ def reference_gemm(
     multiply: Callable[[Any, Any], Any] = operator.matmul,
 ) -> tuple[Any, Any]:
     """C* and the scale |alpha||A||B| + |beta||C0|, both [m,n] float64.
-
-    As in BLAS, C0 is not read if beta is 0, and A and B are not read if alpha is 0.
-
-    Args:
-        multiply: the float64 product; by default the arrays' own.
-    """
+    As in BLAS, C0 is not read if beta is 0, and A and B are not read if alpha is 0. `multiply`: the float64 product; by
+    default the arrays' own."""
     with np.errstate(invalid="ignore", over="ignore"):
         wide_a, wide_b = a.astype(xp.float64), b.astype(xp.float64)
         alpha, beta = float(np.float32(alpha)), float(np.float32(beta))
@@ -280,17 +265,12 @@ class Judged:
 
 class Gate(ABC):
     """How results of one operation are judged. An instance may cache what the kernels it judges share.
-
-    The code that a subclass reaches is part of the gate key (`operations.protocol`).
-    """
+    The code that a subclass reaches is part of the gate key (`operations.protocol`)."""
 
     @abstractmethod
     def cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         """Launch every case of `kernel` for each of `seeds`, and judge it.
-
-        Raises:
-            UserError: a launch corrupted the GPU's context.
-        """
+        Raises UserError if a launch corrupted the GPU's context."""
 
     def large_cases(self, session: Session, kernel: Kernel, launch: Launcher, seeds: Sequence[int]) -> Iterator[Judged]:
         """The cases that fill the GPU, where a race shows; all cases unless the gate knows better."""
@@ -302,9 +282,4 @@ class Gate(ABC):
 
     @abstractmethod
     def judge(self, operands: Operands, reference: Any, kernel: Kernel | None = None) -> Verdict:
-        """Judge the output of one launch on `operands`, on the GPU.
-
-        Args:
-            reference: the result of `reference` for these operands.
-            kernel: the kernel that was launched; None for a library.
-        """
+        """Judge the output of one launch on `operands` against `reference`; `kernel` is None for a library."""

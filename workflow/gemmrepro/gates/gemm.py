@@ -35,13 +35,8 @@ KEPT_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class CaseData:
-    """The data of a case on the host, shared by all kernels of a problem.
-
-    Attributes:
-        a, b: stored operands, as the problem lays them out; `c`: C before the launch, poison where beta is 0.
-        wide: A[m,k] and B[k,n] in float64, exactly.
-        reference, scale: see `gate.reference_gemm`.
-    """
+    """The data of a case on the host, shared by all kernels of a problem. `a`, `b`: stored operands, as the problem
+    lays them out; `c`: C before the launch, poison where beta is 0. `wide`: A[m,k] and B[k,n] in float64, exactly."""
 
     a: np.ndarray
     b: np.ndarray
@@ -112,10 +107,8 @@ def run_case(
     references: References | None = None,
 ) -> Judged:
     """Run a GEMM `case` of `problem` `repeats` times and judge it, |alpha| x `kernel.promises.error` being allowed too.
-
     Only the kernel and the reference's product run on the GPU. Everything else takes milliseconds on the host, and CuPy
-    would need seconds to compile it.
-    """
+    would need seconds to compile it."""
     right = (references or References()).of(problem, case)
     a, b, c = Guarded(right.a), Guarded(right.b), Guarded(right.c)
     operands = Operands(problem, case.shape, (a.array, b.array), c.array, case.alpha, case.beta)
@@ -209,11 +202,7 @@ def _faults_of_launches(results: Sequence[np.ndarray]) -> list[str]:
 
 
 def _faults_of_memory(arrays: Iterable[tuple[str, Guarded, np.ndarray | None]]) -> list[str]:
-    """Reports writes outside the arrays, and changed inputs.
-
-    Args:
-        arrays: (name, array, content if it is an input).
-    """
+    """Reports writes outside the arrays, and changed inputs. `arrays`: (name, array, content if it is an input)."""
     arrays = tuple(arrays)
     problems = [
         f"{broken} elements outside {name} were overwritten"

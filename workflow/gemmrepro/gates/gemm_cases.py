@@ -303,12 +303,8 @@ SCALARS = ((1.0, 0.0), (0.75, -1.5), (-2.0, 1.0), (1.0, 1.0), (0.0, 2.0), (0.3, 
 
 
 def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
-    """The shapes a GEMM kernel is judged on.
-
-    Returns:
-        (shapes with tails, or of unequal multiples where the kernel takes no tails; one middling shape for the unusual
-        inputs; one large enough to fill the GPU, where a race shows).
-    """
+    """The shapes a GEMM kernel is judged on: with tails, one for unusual inputs, and one that fills the GPU.
+    The first are unequal multiples where the kernel takes no tails; a race shows on the last."""
     step = {axis: kernel.accepts.multiple_of.get(axis, 1) for axis in "mnk"}
     if kernel.compute.dtype_in != "fp32" and max(step.values()) <= 16:
         # Tails for tiles of 64 to 256, in the multiples that TMA and 16-byte loads require.
@@ -338,13 +334,11 @@ def gemm_shapes(kernel: Kernel) -> tuple[list[Shape], Shape, Shape]:
 
 
 def large_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
-    """The cases of a GEMM kernel that fill the GPU."""
     large = gemm_shapes(kernel)[2]
     return [case for case in gemm_cases(kernel, seeds) if case.shape == large]
 
 
 def gemm_cases(kernel: Kernel, seeds: Sequence[int]) -> list[Case]:
-    """Every case of a GEMM kernel for each of `seeds`."""
     shapes, middling, large = gemm_shapes(kernel)
     scalars = SCALARS if kernel.scales else SCALARS[:1]
     plain = exact_inputs(kernel) or "normal"

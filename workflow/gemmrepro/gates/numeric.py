@@ -1,18 +1,16 @@
 """The numerical gate: is a kernel's result as accurate as its arithmetic allows?
 
-Every element of C = alpha A B + beta C0 must be within the bound of `gates.bounds` of the same expression in float64.
-If that bound is coarse, there are also cases of small integers, whose sums are exact in fp32: C must then be C* rounded
-to nearest, bit for bit. Outputs are poisoned with NaN before every launch, arrays lie between guard bands of NaN whose
-payload is checked afterwards, inputs must stay unchanged, and launches on the same input must agree bit for bit (a
-difference is a race).
+Every element of C = alpha A B + beta C0 must be within the bound of `gates.bounds` of the same expression in float64;
+where that bound is coarse, small integers must also give C* rounded to nearest, bit for bit. Outputs are poisoned with
+NaN before every launch, arrays lie between guard bands of NaN, inputs must stay unchanged, and launches on the same
+input must agree bit for bit (a difference is a race).
 
     python -m gemmrepro judge-numbers --kernels ladder.naive --build results/build --seeds 2 \\
         --out results/gates/numeric/ladder.naive.json
     python -m gemmrepro judge-numbers --family ladder --build results/build --seeds 2 --out-dir results/gates/numeric
     python -m gemmrepro judge-numbers --kernels ladder.naive=cuda12 ladder.smem=cuda12,cuda13 ...
 
-Of a kernel that names no toolkits every binary that was built is judged; of one with an empty list (``ladder.smem=``)
-none, and its verdict has no toolkit.
+Without toolkits every binary that was built is judged; with an empty list (``ladder.smem=``) none.
 """
 
 from __future__ import annotations
@@ -64,10 +62,7 @@ class Wanted:
     @classmethod
     def parse(cls, text: str) -> Wanted:
         """From ``kernel``, all that it is built by, ``kernel=toolkit,toolkit`` or ``kernel=toolkit=entry``.
-
-        Raises:
-            UserError: no such kernel or toolkit.
-        """
+        Raises UserError for an unknown kernel or toolkit."""
         name, chosen, rest = text.partition("=")
         listed, _, entry = rest.partition("=")
         kernel = registry.kernel(name)
@@ -90,7 +85,6 @@ class Wanted:
         return [Wanted(self.kernel, (name,), entry) for name in self.built(build) for entry in entries] or [self]
 
     def built(self, build: Path) -> Iterator[str]:
-        """Those of its toolkits whose build record is in `build`."""
         return (name for name in self.toolkits if (Path(build) / name / f"{self.id}.json").is_file())
 
 
@@ -119,7 +113,6 @@ def _machine(gpu: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def summary_line(result: dict[str, Any]) -> str:
-    """One aligned line per kernel."""
     parts = []
     for toolkit, verdict in result["toolkits"].items():
         kernel = registry.kernel(result["kernel"])
@@ -141,10 +134,8 @@ def judge_side_by_side(
     wanted: Sequence[Wanted], build: Path, seeds: Sequence[int], out: Path, patience: float, processes: int
 ) -> None:
     """Judge kernels in several processes at once, and write one verdict per kernel to `out` when it is complete.
-
     A process takes the next entry point when it has judged one. It keeps the references of recent cases, which
-    neighbours share. Kernels with most entry points come first: each of them takes long cases.
-    """
+    neighbours share. Kernels with most entry points come first: each of them takes long cases."""
     for each in wanted:
         (out / f"{each.id}.json").unlink(missing_ok=True)
     units_of = {each.id: each.by_entry(build) for each in wanted}
@@ -198,9 +189,7 @@ def merged(verdicts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 class Worker:
     """A process that judges one entry point after another; a new one where a kernel ended it.
-
-    A kernel that corrupts the GPU's context or exceeds `patience` seconds ends the process. It has failed.
-    """
+    A kernel that corrupts the GPU's context or exceeds `patience` seconds ends the process. It has failed."""
 
     def __init__(self, build: Path, seeds: Sequence[int], out: Path, patience: float) -> None:
         self._build, self._out, self._patience = build, out, patience
@@ -217,10 +206,7 @@ class Worker:
 
     def judge(self, unit: Wanted) -> None:
         """Judge one entry point; its verdict is in a file of its name then.
-
-        Raises:
-            UserError: the process ended otherwise than by the kernel.
-        """
+        Raises UserError if the process ended otherwise than by the kernel."""
         if self._process is None:
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
@@ -309,7 +295,6 @@ def _work(arguments: Namespace) -> int:
 
 
 def usable(session: Session) -> bool:
-    """Whether the GPU's context is still usable."""
     try:
         session.sync()
     except UserError:

@@ -154,12 +154,7 @@ class Memory:
 
 def allowed(kernel: Kernel, gamma: float | None) -> float | None:
     """The largest error that passes, in units of |A||B| and the output's roundoff; None where there is no such bound.
-
-    With an epilogue it is in units of S, and the bound of `epilogue` at its largest, where |y| and |D| are S.
-
-    Args:
-        gamma: of the product's sum.
-    """
+    `gamma`: of the product's sum. An epilogue's is in units of S, and at its largest, where |y| and |D| are S."""
     found = allowed_error(gamma, kernel.compute.dtype_out)
     if not found or gamma is None or gate_of(kernel.compute.op) is not GemmEpilogue:
         return found

@@ -28,7 +28,6 @@ GAMMA = 4.5 / 2 * UNIT
 """The part of the bound that is proportional to |x|; see the module's docstring."""
 
 REPEATS = 3
-"""Launches of one case that must agree bit for bit."""
 
 LENGTHS = (1, 3, 4, 5, 1023, 4096, 4099, 100_003, (1 << 22) + 5)
 DISTRIBUTIONS = ("normal", "wide exponents", "special")

@@ -50,7 +50,6 @@ from gemmrepro.operations import REFERENCE_ROWS, SCALED_BLOCK, Problem, Shape, c
 from gemmrepro.registry import Kernel
 
 REPEATS = 3
-"""Launches of one case that must agree bit for bit."""
 
 EXACT = "small integers, scales of powers of two"
 INPUTS = ("normal", "uniform", "wide scales", EXACT, "zero rows and columns", "NaN")
@@ -80,7 +79,6 @@ def scaled_gamma(k: int, dtype: str = "fp8_e4m3") -> float:
 
 
 def draw(problem: Problem, case: Case) -> Drawn:
-    """The operands of a case, the same on every machine."""
     shape = case.shape
     rng = np.random.default_rng([case.seed, shape.m, shape.n, shape.k, INPUTS.index(case.inputs)])
     (_, _, size_a, size_b) = problem.operation.arrays(problem, shape).inputs
@@ -106,11 +104,7 @@ def _values(rng: np.random.Generator, law: str, size: tuple[int, int]) -> np.nda
 
 def scaled_operands(arrays: Sequence[Any], shape: Shape, dtype: str, xp: Any = np) -> tuple[Any, Any]:
     """A [m, k] and B [k, n] times their scales, exactly, in float64.
-
-    Args:
-        arrays: A, B and both scales as stored, of any shape.
-        xp: their module, NumPy or CuPy.
-    """
+    `arrays`: A, B and both scales as stored, of any shape; `xp`: their module, NumPy or CuPy."""
     depth = -(-shape.k // SCALED_BLOCK)
     a, b = arrays[0].reshape(shape.m, shape.k), arrays[1].reshape(shape.n, shape.k)
     rows = arrays[2].reshape(depth, shape.m).T
@@ -132,10 +126,7 @@ def judge_numbers(
     multiply: Callable[[np.ndarray, np.ndarray], np.ndarray] = np.matmul,
 ) -> tuple[Verdict, np.ndarray]:
     """Whether `got` [m, n] lies within the bound, and the reference that it was compared with.
-
-    Args:
-        multiply: the float64 product.
-    """
+    `multiply`: the float64 product."""
     a, b = scaled_operands(drawn.arrays, case.shape, problem.dtype_in)
     reference, scale = reference_gemm(a, b, 1.0, 0.0, None, multiply=multiply)
     verdict = compare(

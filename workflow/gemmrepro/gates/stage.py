@@ -4,10 +4,9 @@
         (--numeric results/gates/numeric | --recorded reports/recorded/h200) --out results/gates
     python -m gemmrepro gates --check results/gates/*.json
 
-The static gate reads the build records and needs no GPU: what the article says of the machine code is there, nothing
-spills, and a block's registers and shared memory fit the architecture. It counts opcodes, so it can show *that* loads
-are 128 bits wide or that barriers exist, and not whether addresses coalesce or barriers are in the right place;
-coalescing shows in counters and times, the rest in the numerical gate, whose verdict is taken over by gate key.
+The static gate reads build records, without a GPU: the machine code is as the article says, nothing spills, and a
+block's resources fit the architecture. It shows *that* loads are 128 bits wide or barriers exist, not whether addresses
+coalesce (counters and times do) or barriers are in the right place (the numerical gate, taken over by gate key).
 
 A failed gate is a verdict, not an error: it is written, and the exit code is 0. Only ``--check`` exits with 1.
 """
@@ -28,10 +27,7 @@ from gemmrepro.registry.requirements import requirement
 
 def check(paths: list[Path]) -> int:
     """Print one line per gate, in order; return 1 if any failed, else 0.
-
-    Raises:
-        UserError: a file is missing, corrupt or no gate.
-    """
+    Raises UserError if a file is missing, corrupt or no gate."""
     failed = 0
     for path in paths:
         result = read_json(path, "the gate", "run the target 'gates' again")
@@ -46,7 +42,6 @@ def check(paths: list[Path]) -> int:
 
 
 def main(options: Namespace) -> int:
-    """Write gates, or check them."""
     if options.check:
         return check(options.check)
     if not (options.kernels and options.out):

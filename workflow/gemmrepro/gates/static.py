@@ -136,10 +136,7 @@ def refusal_checks(kernel: registry.Kernel, refused: Mapping[str, str | None]) -
 
 def checks_of(kernel: registry.Kernel, build: Build) -> list[Check]:
     """Every check of a build record of `kernel`; none if the record holds no architecture.
-
-    Raises:
-        KeyError: the record lacks an entry point.
-    """
+    Raises KeyError if the record lacks an entry point."""
     checks = []
     for part in kernel.codes:
         prefix = f"{part.code.entry}: " if len(kernel.codes) > 1 else ""

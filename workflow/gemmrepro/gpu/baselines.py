@@ -55,9 +55,7 @@ class Baseline:
 
     Attributes:
         rung: its name in figures and tables.
-        op: the operation.
         bind: returns a function that calls the library once on operands, asynchronously on the session's stream.
-        version: the library's name and version.
         half_sums: whether it accumulates in fp16, by whose bound it is then judged.
     """
 
@@ -74,14 +72,8 @@ def _sgemm(session: device.Session, operands: Operands, math: str = "default") -
 
 
 def _gemm(session: device.Session, operands: Operands, name: str = "cublas.gemm") -> Callable[[], None]:
-    """The fastest of cublasGemmEx and cublasLt's candidates, by a trial on the operands.
-
-    A kernel must be compared with the library's best, and cublasGemmEx may choose a slower kernel than cublasLt has.
-    The candidate with the lowest median time wins.
-
-    Raises:
-        UserError: the library does not support these types or this layout.
-    """
+    """The fastest of cublasGemmEx and cublasLt's candidates, by the median time of a trial on the operands.
+    cublasGemmEx may choose a slower kernel than cublasLt has. Raises UserError for unsupported types or layout."""
     sums = _sums(name)
     calls = list(opened_lt(session).candidates(operands, LT_CANDIDATES, sums))
     if operands.problem.dtype_in not in LT_ONLY:
@@ -118,9 +110,7 @@ def _sums(name: str) -> Sums:
 
 def algorithm_name(session: device.Session, name: str, problem: Problem, shape: Shape, chosen: int) -> str:
     """What runs behind a number that a trial chose: ``cublasGemmEx``, or cublasLt's algorithm with its tile.
-
-    What cublasGemmEx chooses itself cuBLAS does not tell; `gpu_kernel_names` finds its kernel.
-    """
+    What cublasGemmEx chooses itself cuBLAS does not tell; `gpu_kernel_names` finds its kernel."""
     own = [] if problem.dtype_in in LT_ONLY else ["cublasGemmEx"]
     return [*own, *opened_lt(session).described(problem, shape, LT_CANDIDATES, _sums(name))][chosen]
 
@@ -188,9 +178,7 @@ def _cub_reduce(session: device.Session, operands: Operands) -> Callable[[], Non
 
 def _cub_histogram(session: device.Session, operands: Operands) -> Callable[[], None]:
     """CuPy's CUB counts in 64 bits, so a second kernel narrows the counts: two microseconds for few bins.
-
-    CUB ignores ids outside the bins, so the last count is zero; timed ids are all inside.
-    """
+    CUB ignores ids outside the bins, so the last count is zero; timed ids are all inside."""
     import cupy
     from cupy.cuda import cub
 
@@ -260,15 +248,11 @@ def place(name: str, problem: Problem, shape: Shape) -> str:
 
 
 def gpu_kernel_names(wanted: Sequence[tuple[str, Problem, Shape, int | None]]) -> dict[str, str]:
-    """The GPU kernel that each baseline launches at each size, found by a child process.
-
-    Profiling affects the whole process and would slow down timed launches.
+    """The GPU kernel that each baseline launches at each size, by `place`; empty, with the reason on stderr, without a
+    profiler. A child process looks, since profiling affects the whole process and slows down timed launches.
 
     Args:
         wanted: (baseline id, problem, shape, the algorithm that its trial chose; None: the child makes a trial).
-
-    Returns:
-        names by `place`; empty, with the reason on stderr, if there is no profiler.
     """
     if not wanted:
         return {}

@@ -75,9 +75,8 @@ LT_ALGORITHM = (
 """cublasLtMatmulAlgoConfigAttributes_t: what tells algorithms apart, its number, and the type of its value."""
 
 MATH_MODES = {"default": 0, "tf32": 3, "fp32 emulated": 4, "fp64 emulated": 8}
-"""cublasMath_t values. "tf32" rounds fp32 operands to TF32, which the gate must reject. "fp32 emulated" computes fp32
-products from nine of bf16 (BF16x9; cuBLAS 12.9 and later), "fp64 emulated" fp64 ones from 8-bit integers (13.0.2 and
-later)."""
+"""cublasMath_t values. "tf32" rounds fp32 operands to TF32, which the gate must reject. "fp32 emulated" is fp32 by nine
+bf16 products (cuBLAS 12.9 and later), "fp64 emulated" fp64 by 8-bit integers (13.0.2)."""
 
 EMULATED = {"fp32 emulated": "12.9", "fp64 emulated": "13.0.2"}
 """The first nvidia-cublas that has a mode of emulation."""
@@ -86,18 +85,15 @@ EAGER = 2
 """cublasEmulationStrategy_t: emulate wherever possible, not only where cuBLAS expects it to be faster."""
 
 WORKSPACE_BYTES = 32 << 20
-"""The size that cuBLAS's manual recommends for Hopper; smaller GPUs need less. It is allocated here, since otherwise a
-captured call would put cuBLAS's own allocation into the timed graph."""
+"""The size that cuBLAS's manual recommends for Hopper. Allocated here: a captured call would put cuBLAS's own
+allocation into the timed graph."""
 
 
 FAST = "cublas.gemm_fast"
-"""The baseline with fast accumulation of 8-bit floats."""
 
 HALF_SUMS = "cublas.gemm_half_sums"
-"""The baseline that accumulates fp16 in fp16."""
 
 FUSED = "cublas.gemm_gelu_bias"
-"""The baseline with GELU and a bias in its epilogue."""
 
 OWN_LISTS = (FAST, HALF_SUMS, FUSED)
 """Baselines with lists of algorithms of their own."""
@@ -108,11 +104,8 @@ TRIAL_MS = 800.0
 
 class Trials:
     """The algorithms that a session's trials chose, and the maximum duration of a trial.
-
-    An algorithm is an index into the list that `gemmrepro.gpu.baselines` makes for the problem: cublasGemmEx if it
-    supports the types, then the candidates of cublasLt's heuristic. The heuristic returns the same list in every
-    process.
-    """
+    An algorithm is an index into the list of `gemmrepro.gpu.baselines`: cublasGemmEx if it supports the types, then
+    cublasLt's candidates, which are the same in every process."""
 
     def __init__(self) -> None:
         self.milliseconds = TRIAL_MS
@@ -128,9 +121,7 @@ class Trials:
 
     def take(self, problem: Problem, shape: Shape, algorithm: int, name: str = "cublas.gemm") -> None:
         """Set the algorithm of the baseline `name` to the winner of a trial, perhaps in an earlier process.
-
-        A sweep that continues thus keeps its baseline.
-        """
+        A sweep that continues thus keeps its baseline."""
         self._chosen[problem, shape, name if name in OWN_LISTS else ""] = algorithm
 
 
@@ -219,10 +210,7 @@ def _pointer(array: Any) -> int:
 @dataclass(frozen=True)
 class ColumnMajor:
     """A row-major GEMM as column-major BLAS sees it: C'[n,m] = op(B') A', so M is n and N is m there.
-
-    The first matrix is B and the second A; `op_first` is OP_T where B is stored K-major, `op_second` where A is stored
-    M-major.
-    """
+    `op_first` is OP_T where B (the first matrix) is stored K-major, `op_second` where A is stored M-major."""
 
     m: int
     n: int
@@ -261,11 +249,7 @@ class Cublas:
     """One libcublas handle on the session's stream."""
 
     def __init__(self, session: OnStream, math: str = "default") -> None:
-        """Open it.
-
-        Raises:
-            UserError: libcublas is not installed, or does not accept the math mode.
-        """
+        """Open it. Raises UserError if libcublas is not installed, or does not accept the math mode."""
         self._library = _binding("cublas")
         with _explained("opening cuBLAS"):
             self._handle = self._library.create()
@@ -327,9 +311,7 @@ class Cublas:
 
 class _Plan:
     """cublasLt's description of a problem of one shape, and its algorithms. Owns the descriptors.
-
-    `algorithms` are addresses in `answers`, the heuristic's results.
-    """
+    `algorithms` are addresses in `answers`, the heuristic's results."""
 
     def __init__(self, matmul: int, layouts: tuple[int, int, int], answers: Any, found: int, owned: ExitStack):
         self.matmul, self.layouts, self.answers = matmul, layouts, answers
@@ -344,11 +326,7 @@ class CublasLt:
     """One libcublasLt handle, and its heuristic's ranking of algorithms."""
 
     def __init__(self, session: OnStream) -> None:
-        """Open it.
-
-        Raises:
-            UserError: libcublasLt is not installed.
-        """
+        """Open it. Raises UserError if libcublasLt is not installed."""
         self._session = session
         self._library = _binding("cublasLt")
         with _explained("opening cublasLt"):
@@ -412,10 +390,7 @@ class CublasLt:
 
     def _scale_by_blocks(self, matmul: int) -> None:
         """Block scales: the library's first matrix is B. Its heuristic wants pointers, of whatever memory.
-
-        Raises:
-            UserError: the library is too old.
-        """
+        Raises UserError if the library is too old."""
         version = int(self._library.get_version())
         if version < LT_BLOCK_SCALES_SINCE:
             raise UserError(
@@ -439,10 +414,8 @@ class CublasLt:
 
     def candidates(self, operands: Operands, most: int, sums: Sums = Sums.USUAL) -> list[Callable[[], None]]:
         """Up to `most` algorithms for the GEMM of `Cublas.gemm_ex`, in the order of cublasLt's heuristic.
-
         The list is the same each time for the same problem and shape. Arrays must be aligned to 256 bytes, as CuPy's
-        are and as the heuristic assumes.
-        """
+        are and as the heuristic assumes."""
         plan = self._plan(operands.problem, operands.shape, most, sums)
         a, b, *scales = operands.inputs
         alpha, beta = scalars(operands, sums)
@@ -459,12 +432,8 @@ class CublasLt:
 
     def fused(self, operands: Operands, most: int) -> list[Callable[[], None]]:
         """Up to `most` algorithms for D = GELU(alpha A B + beta C + bias), in the order of cublasLt's heuristic.
-
-        A bias belongs to a product's description, so the library is asked again for each.
-
-        Raises:
-            UserError: it has none for these types and this layout.
-        """
+        A bias belongs to a product's description, so the library is asked again for each. Raises UserError if it has
+        none for these types and this layout."""
         problem = operands.problem
         a, b, c, bias = operands.inputs
         with _explained("asking cublasLt for GELU and a bias"):

@@ -1,8 +1,7 @@
-"""CUPTI through ctypes: the library, its calls and its errors.
+"""CUPTI through ctypes: the library, its calls and its errors. Loading it needs no GPU.
 
-Every call takes one structure of parameters, which begins with its own size, so that a newer library knows which fields
-there are. The structures below are those of cupti_profiler_target.h, cupti_profiler_host.h, cupti_range_profiler.h and
-cupti_target.h of CUDA 13.0; each names the function that it belongs to. Loading the library needs no GPU.
+Every call takes one structure that begins with its own size, so that a newer library knows its fields. They are those
+of cupti_profiler_target.h, cupti_profiler_host.h, cupti_range_profiler.h and cupti_target.h of CUDA 13.0.
 """
 
 from __future__ import annotations
@@ -126,10 +125,7 @@ class Cupti:
 
     def call(self, parameters: Any) -> Any:
         """Call the function of `parameters`, which it fills in.
-
-        Raises:
-            CuptiError: the call failed, or this version of the library lacks the function.
-        """
+        Raises CuptiError if the call failed, or this version of the library lacks the function."""
         last = getattr(type(parameters), type(parameters)._fields_[-1][0])
         parameters.struct_size = last.offset + last.size  # without padding behind it
         function = getattr(self._library, parameters.function, None)

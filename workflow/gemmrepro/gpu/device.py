@@ -56,7 +56,7 @@ class Gpu:
 
     Attributes:
         card: tells one GPU of a model from another: a hash of its UUID, or of the MIG slice's.
-        mig: whether it is a MIG slice. Power and energy are those of the card, so a slice has none.
+        mig: whether it is a MIG slice, which has neither power nor energy: those are the card's.
         watchdog: whether the driver ends launches that take seconds, as it does where a desktop is shown.
         display: whether a display is attached and lit.
     """
@@ -84,7 +84,6 @@ class Gpu:
 
     @property
     def slug(self) -> str:
-        """The folder name of its recordings."""
         return slug(self.name)
 
     @property
@@ -129,7 +128,6 @@ class Session:
     """An open GPU with its sensors, and one stream on which everything runs in order.
 
     Attributes:
-        gpu: its properties.
         stream, core_stream: the stream, as objects of CuPy and of cuda.core.
         workspace: the workspace of the kernel that was bound last.
         trials: the cuBLAS algorithms that baselines use.
@@ -226,12 +224,8 @@ def import_cuda() -> tuple[Any, Any, Any]:
 
 def claim_gpu(preferred: str = "") -> None:
     """Claim one GPU of this host for this process and its children (`slots.claim`).
-
-    Has no effect without a driver or without NVML's package, which `open_gpu` reports.
-
-    Args:
-        preferred: the card of a measurement to be continued (`Gpu.card`).
-    """
+    Has no effect without a driver or without NVML's package, which `open_gpu` reports. `preferred`: the card of a
+    measurement to be continued (`Gpu.card`)."""
     try:
         import pynvml as nvml
     except ImportError:
@@ -294,14 +288,8 @@ def _require_gpu(runtime: Any) -> None:
 
 def open_gpu(preferred: str = "") -> Session:
     """Open the GPU that this process has claimed, or one that no other stage has.
-
-    Args:
-        preferred: the card of a measurement to be continued (`Gpu.card`).
-
-    Raises:
-        UserError: no GPU, no driver, a driver too old for the CUDA libraries, a Python package is missing, or the GPU
-            is not the one that the run was planned for.
-    """
+    `preferred`: the card of a measurement to be continued (`Gpu.card`). Raises UserError without a GPU, a driver or a
+    Python package, for a driver too old for the CUDA libraries, or for another GPU than the run was planned for."""
     drop_switches(os.environ)
     # Imported before it waits for a GPU. CUDA reads CUDA_VISIBLE_DEVICES once, when it is first used, not imported.
     cupy, core, nvml = import_cuda()
@@ -337,10 +325,7 @@ def drop_switches(environ: MutableMapping[str, str]) -> None:
 
 def _describe(runtime: Any, device: Any, nvml: Any) -> tuple[Gpu, Any]:
     """The current GPU, and its handle in NVML; None where NVML does not know it, as on Jetson.
-
-    Raises:
-        UserError: kernels do not run on it, it is not the one that the run was planned for, or NVML does not work.
-    """
+    Raises UserError if no kernel runs on it, it is not the one that the run was planned for, or NVML does not work."""
     properties = runtime.getDeviceProperties(0)
     name = properties["name"].decode()
     slots.check_expected(name)
@@ -393,10 +378,7 @@ def _describe(runtime: Any, device: Any, nvml: Any) -> tuple[Gpu, Any]:
 
 def described() -> dict[str, Any]:
     """The output of `python -m gemmrepro gpu`, run as a child process so that this one does not open the GPU.
-
-    Raises:
-        UserError: no GPU can be used; the child process prints why.
-    """
+    Raises UserError if no GPU can be used; the child prints why."""
     try:
         text = subprocess.check_output(
             [sys.executable, "-m", "gemmrepro", "gpu"],
@@ -409,7 +391,6 @@ def described() -> dict[str, Any]:
 
 
 def describe_step(options: Namespace) -> int:
-    """Print the GPU."""
     gpu = open_gpu().gpu
     print(gpu.slug if options.slug else json.dumps({**gpu.describe(), "slug": gpu.slug}, indent=2))
     return 0

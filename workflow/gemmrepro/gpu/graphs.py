@@ -9,9 +9,7 @@ from typing import Any
 
 def captured(stream: Any, calls: Iterable[Callable[[], None]]) -> Any:
     """A graph of `calls` in order, captured on a stream of CuPy and uploaded.
-
-    If a call fails, the capture ends, and the call's own error is raised: ending a capture that broke fails as well.
-    """
+    If a call fails, the capture ends, and the call's own error is raised: ending a capture that broke fails as well."""
     stream.begin_capture()
     try:
         for call in calls:

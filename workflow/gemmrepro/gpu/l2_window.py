@@ -62,12 +62,8 @@ def _set_window(session: Session, pointer: int, size: int) -> None:
 @contextlib.contextmanager
 def window(session: Session, array: Any) -> Iterator[int]:
     """Keep `array` (CuPy) in the set-aside part of L2 for launches on the session's stream, with hit ratio 1.
-
-    The set-aside part is as large as the array, as far as the GPU allows. Yields its size in bytes.
-
-    Raises:
-        UserError: the GPU cannot set L2 aside.
-    """
+    The set-aside part is as large as the array, as far as the GPU allows. Yields its size in bytes. Raises UserError if
+    the GPU cannot set L2 aside."""
     from cuda.bindings import driver
 
     allowed = limits(session)

@@ -28,10 +28,7 @@ FATBIN_MAGIC = 0xBA55ED50
 
 def fat_binaries(data: bytes) -> list[bytes]:
     """Split `data` into the fat binaries that it concatenates; a cubin is returned unchanged.
-
-    Raises:
-        UserError: the data is malformed or truncated.
-    """
+    Raises UserError if the data is malformed or truncated."""
     if data.startswith(b"\x7fELF"):
         return [data]
     binaries, start = [], 0
@@ -58,10 +55,7 @@ class Binary:
     @classmethod
     def built(cls, gpu: Gpu, kernel: Kernel, build: Path, toolkit: str) -> Binary:
         """The binary that the build stage made.
-
-        Raises:
-            UserError: it is missing, has no code for this GPU, or needs a newer driver.
-        """
+        Raises UserError if it is missing, has no code for this GPU, or needs a newer driver."""
         if needs := requirement(kernel, gpu.compute_capability):
             raise UserError(f"needs {needs}")
         record = read_build(kernel, build, toolkit)
@@ -183,11 +177,7 @@ class Loaded:
     """A kernel of the registry, loaded on the GPU."""
 
     def __init__(self, session: Session, binary: Binary) -> None:
-        """Load it.
-
-        Raises:
-            UserError: the driver cannot load the binary, or it has no such entry point.
-        """
+        """Load it. Raises UserError if the driver cannot load the binary, or it has no such entry point."""
         from cuda.core import ObjectCode
 
         self.session, self.kernel, self.toolkit = session, binary.kernel, binary.toolkit
@@ -212,10 +202,7 @@ class Loaded:
     @classmethod
     def built(cls, session: Session, kernel: Kernel, build: Path, toolkit: str) -> Loaded:
         """Load the binary that the build stage made.
-
-        Raises:
-            UserError: the binary is missing, has no code for this GPU, needs a newer driver, or cannot be loaded.
-        """
+        Raises UserError if it is missing, has no code for this GPU, needs a newer driver, or cannot be loaded."""
         return cls(session, Binary.built(session.gpu, kernel, build, toolkit))
 
     @classmethod
@@ -241,13 +228,8 @@ class Loaded:
 
     def bind(self, operands: Operands, part: Kernel | None = None) -> Callable[[], None]:
         """A function that launches the kernel once on `operands`, asynchronously on the session's stream.
-
-        Args:
-            part: one of `Kernel.parts`; by default the one that the kernel chooses for the shape.
-
-        Raises:
-            UserError: the kernel cannot run this shape; the message names it.
-        """
+        `part`: one of `Kernel.parts`; by default the one that the kernel chooses for the shape. Raises UserError if the
+        kernel cannot run this shape."""
         self.kernel.check(operands.shape)
         part = part or self.kernel.at(operands.shape)
         steps = part.steps_at(operands.shape)
@@ -267,10 +249,8 @@ class Loaded:
 
     def workspace(self, shape: Shape) -> dict[str, Any]:
         """The kernel's arrays beside A, B and C for `shape`; reused until another kernel or shape is bound.
-
         All bits are set (NaN in floats) except of those that the record declares zeroed, so that a kernel that relies
-        on zeroed memory elsewhere fails its gate. Bound launches keep their arrays alive.
-        """
+        on zeroed memory elsewhere fails its gate. Bound launches keep their arrays alive."""
         import cupy
 
         held = self.session.workspace
@@ -289,10 +269,7 @@ class Loaded:
 
     def occupancy(self, shape: Shape) -> Occupancy | None:
         """The occupancy of its launch; None if a run is more than one, or cuTile's, whose threads its compiler chose.
-
-        Raises:
-            UserError: the kernel cannot run this shape.
-        """
+        Raises UserError if the kernel cannot run this shape."""
         part = self.kernel.at(shape)
         if part.steps_at(shape) or part.code.compiler == "cutile":
             return None
@@ -351,13 +328,7 @@ class Launches:
 
     def bind(self, *entries: str, **arrays: Any) -> Callable[[], None]:
         """A function that makes the launches of `entries`, in the order of the run, asynchronously.
-
-        Args:
-            arrays: arrays to pass instead of those that the arguments name.
-
-        Raises:
-            UserError: the kernel has no such launch.
-        """
+        `arrays` replace those that the arguments name. Raises UserError if the kernel has no such launch."""
         kernel = self._loaded.kernel
         launches = [step for step in kernel.steps_at(self.shape) if isinstance(step, Step)]
         if unknown := {*entries} - {step.entry for step in launches}:

@@ -64,10 +64,7 @@ class OwnKernel(Kernel):
 @dataclass(frozen=True)
 class Own:
     """A file, the lines at which it declares its keys and `bind`, and what it declares.
-
-    Attributes:
-        baseline: the file that it is compared with, if that is one's own.
-    """
+    `baseline`: the file that it is compared with, if that is one's own."""
 
     path: Path
     lines: Mapping[str, int]
@@ -92,7 +89,6 @@ class Own:
 
     @property
     def all_files(self) -> tuple[Path, ...]:
-        """Its files and its baseline's."""
         return (*self.files, *(self.baseline.files if self.baseline else ()))
 
     @cached_property
@@ -103,10 +99,7 @@ class Own:
 
 def read(path: Path) -> Own:
     """What a file declares, and the file that it is compared with.
-
-    Raises:
-        UserError: it is no such file, or one of them declares something wrong; names file, line and remedy.
-    """
+    Raises UserError, with file, line and remedy, if it is no such file, or one of them declares something wrong."""
     own = _read(Path(path).resolve())
     name = str(own.kernel.timing.baseline)
     if not name.endswith(".py"):
@@ -196,10 +189,7 @@ def _checked(path: Path, declared: Mapping[str, Any], lines: Mapping[str, int]) 
 
 def named(files: Iterable[Path]) -> dict[str, Own]:
     """The kernels that files declare, by name; a file that another one names as its baseline is none.
-
-    Raises:
-        UserError: a file declares something wrong, or two have one name.
-    """
+    Raises UserError if a file declares something wrong, or two have one name."""
     found: dict[str, Own] = {}
     read_files = [read(path) for path in dict.fromkeys(Path(path).resolve() for path in files)]
     compared = {own.baseline.path for own in read_files if own.baseline}
@@ -211,11 +201,7 @@ def named(files: Iterable[Path]) -> dict[str, Own]:
 
 
 def loaded(own: Own) -> Callable[..., Any]:
-    """Run a file, and return its `bind`.
-
-    Raises:
-        UserError: the file fails; names the line, and a package that is missing.
-    """
+    """Run a file, and return its `bind`. Raises UserError, with the line or the missing package, if the file fails."""
     sys.path.insert(0, str(own.path.parent))
     try:
         function: Callable[..., Any] = load_module(f"gemmrepro_own_{own.kernel.name}", own.path).bind

@@ -1,11 +1,8 @@
 """Reads hardware counters of what runs on the GPU: CUPTI's Range Profiler in this process.
 
-The metrics of a chip, their units and values come from CUPTI's Profiler Host API, which needs no GPU: a chip is known
-by its name, such as ``GH100``.
-
-Each launch of a kernel is counted by itself, from its begin to its end on the GPU: a range that the host marks holds
-the host's way to the launch and back as well. The counters are more than the hardware has at once, so the same
-work runs once per pass. Clocks stay as they are.
+Metrics, their units and values come from CUPTI's Profiler Host API by the chip's name, such as ``GH100``, without a
+GPU. Each launch is counted by itself, from its begin to its end on the GPU: a range that the host marks holds its way
+to the launch and back as well. The same work runs once per pass, since the hardware has too few counters. Clocks stay.
 """
 
 from __future__ import annotations
@@ -29,13 +26,8 @@ class Chip:
 
     def __init__(self, library: Cupti, name: str, availability: bytes | None = None) -> None:
         """Open it.
-
-        Args:
-            availability: the image of what this GPU can count (`ranges.RangeProfiler`); None: what any such chip can.
-
-        Raises:
-            CuptiError: the library does not know the chip.
-        """
+        `availability`: the image of what this GPU can count (`ranges.RangeProfiler`); None: what any such chip can.
+        Raises CuptiError if the library does not know the chip."""
         self._cupti, self.name = library, name
         self._availability = availability and ctypes.create_string_buffer(availability, len(availability))
         address = ctypes.addressof(self._availability) if self._availability else None
@@ -60,10 +52,7 @@ class Chip:
 
     def config(self, metrics: Sequence[str]) -> Any:
         """The image of what the GPU must count for `metrics`, all of which the chip has: a buffer of ctypes.
-
-        Raises:
-            CuptiError: they cannot be counted together.
-        """
+        Raises CuptiError if they cannot be counted together."""
         self._cupti.call(cupti.AddMetrics(host=self._host, metrics=names(metrics), count=len(metrics)))
         size = self._cupti.call(cupti.ConfigSize(host=self._host)).size
         image = ctypes.create_string_buffer(size)
@@ -77,10 +66,7 @@ class Chip:
 
     def values(self, data: Any, metrics: Sequence[str], index: int = 0) -> list[float]:
         """The values of `metrics` in range `index` of the counters `data`; NaN where there is none.
-
-        Raises:
-            CuptiError: a metric cannot be computed from what was counted.
-        """
+        Raises CuptiError if a metric cannot be computed from what was counted."""
         values = (ctypes.c_double * len(metrics))()
         asked = cupti.Evaluate(host=self._host, data=ctypes.addressof(data), data_size=len(data), index=index)
         asked.metrics, asked.count, asked.values = names(metrics), len(metrics), values
@@ -94,7 +80,6 @@ def _unit(name: str) -> str:
 
 
 def names(metrics: Sequence[str]) -> Any:
-    """An array of C strings."""
     return (ctypes.c_char_p * len(metrics))(*(metric.encode() for metric in metrics))
 
 
@@ -122,21 +107,12 @@ class Reading:
 
 class RangeProfiler:
     """Reads metrics on the GPU of the current context. Use it as a context manager: it holds the counters meanwhile.
-
-    Attributes:
-        units: the metrics that it reads, with their units as in counters.csv.
-        passes: how often it runs what it counts.
-    """
+    `units`: the metrics that it reads, with units as in counters.csv; `passes`: how often it runs what it counts."""
 
     def __init__(self, library: Cupti, metrics: Sequence[str]) -> None:
         """Take the counters.
-
-        Args:
-            metrics: by CUPTI's names; those that the chip lacks are left out.
-
-        Raises:
-            CuptiError: this GPU or its driver cannot be profiled or may not be, or another profiler has the counters.
-        """
+        `metrics`: by CUPTI's names; those that the chip lacks are left out. Raises CuptiError if this GPU or its driver
+        cannot be profiled or may not be, or another profiler has the counters."""
         self._cupti = library
         library.call(cupti.Initialize())
         device, context = current()
@@ -163,18 +139,9 @@ class RangeProfiler:
         self._chip.close()
 
     def read(self, prepare: Callable[[], None], run: Callable[[], None]) -> list[dict[str, Reading]]:
-        """Count what `run` makes the GPU do.
-
-        Args:
-            prepare: called before each pass, uncounted; it waits for the GPU.
-            run: launches the work and waits for it. Each of its calls must do the same.
-
-        Returns:
-            of each launch in order, readings by metric, without those that have no value there.
-
-        Raises:
-            CuptiError: the counters could not be read, or there are none or more than MOST launches.
-        """
+        """Count what `run` makes the GPU do: of each launch in order, readings of the metrics that have a value there.
+        `prepare`: called before each pass, uncounted; it waits for the GPU. `run`: launches the same work each time,
+        and waits. Raises CuptiError if the counters could not be read, or there are none or more than MOST launches."""
         data = self._data()
         config = cupti.SetConfig(
             profiler=self._profiler,

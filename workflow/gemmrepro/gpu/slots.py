@@ -1,8 +1,8 @@
 """A GPU of its own for each stage that measures.
 
-The first process of a stage claims a GPU that no other stage has claimed, and makes it the only one that it and its
-children see (``CUDA_VISIBLE_DEVICES``). A scheduler that has given the process one GPU is obeyed. A stage that finds
-all of them claimed waits, having started and imported its libraries: a GPU idles only while the next stage opens it.
+The first process of a stage claims a GPU that no other has claimed, and makes it the only one that it and its children
+see (``CUDA_VISIBLE_DEVICES``); one GPU given by a scheduler is obeyed. A stage that finds all claimed waits, its
+libraries imported: a GPU idles only while the next stage opens it.
 """
 
 from __future__ import annotations
@@ -50,12 +50,8 @@ def listed(
     gpus: Sequence[HostGpu], visible: str | None, parent: Callable[[str], str | None] = lambda uuid: None
 ) -> dict[str, HostGpu]:
     """The GPUs that CUDA would open if ``CUDA_VISIBLE_DEVICES`` were `visible`, each once, by their names there.
-
-    Args:
-        gpus: the host's GPUs, numbered as in the list.
-        visible: None if it is not set.
-        parent: the UUID of the GPU that a MIG slice is a part of; None if there is no such slice.
-    """
+    `gpus`: the host's GPUs, numbered as in the list. `visible`: None if it is not set. `parent`: the UUID of the GPU
+    that a MIG slice is a part of; None if there is no such slice."""
     if visible is None:
         return {gpu.uuid: gpu for gpu in gpus}
     named: dict[str, HostGpu] = {}
@@ -81,9 +77,7 @@ def _meant(name: str, gpus: Sequence[HostGpu], parent: Callable[[str], str | Non
 
 def usable(named: Mapping[str, HostGpu]) -> dict[str, HostGpu]:
     """Those of `listed` that jobs may be spread over: of the first model that is supported.
-
-    One recording holds the rows of one model.
-    """
+    One recording holds the rows of one model."""
     supported = {name: gpu for name, gpu in named.items() if not unsupported(gpu.capability)}
     model = next((gpu.name for gpu in supported.values()), None)
     return {name: gpu for name, gpu in supported.items() if gpu.name == model}
@@ -106,17 +100,9 @@ def claim(
 ) -> None:
     """Restrict this process and its children to one GPU that no other stage has claimed, until this process ends.
 
-    It waits, with a message, while all are claimed. Of one GPU nothing is restricted, and it is claimed as well.
-
-    Args:
-        gpus: the host's GPUs.
-        environ: the environment to read and change; the process's own by default.
-        preferred: the card, as `anonymous` names it, of a measurement to be continued. If the host has it, no other one
-            is taken: what its journal holds would be measured again.
-        parent: see `listed`.
-
-    Raises:
-        UserError: a lock file cannot be opened.
+    It waits, with a message, while all are claimed; a single GPU is claimed without restriction. `preferred`: the card
+    (`anonymous`) of a measurement to be continued, the only one taken if the host has it, as its journal is the card's.
+    Raises UserError if a lock file cannot be opened.
     """
     environ = os.environ if environ is None else environ
     if environ.get(CLAIMED):

@@ -21,20 +21,14 @@ from gemmrepro.host.containers import capabilities
 from gemmrepro.host.workspace import EPOCH, DiskFull, NoNetwork, Workspace, run
 
 BUILDERS = ("docker", "podman", "buildah")
-"""Programs that build a Dockerfile, in the order they are tried."""
 
 CAP_SYS_RESOURCE = 24
 """The capability to raise limits above the own hard ones, by its number in Linux."""
 
 
 def find_builder(path: str | None = None) -> str:
-    """The first of `BUILDERS` that works; says on stderr why one that is installed was passed over.
-
-    `path`: folders to search, as in PATH, which is the default.
-
-    Raises:
-        UserError: none works; gives the reason for each.
-    """
+    """The first of `BUILDERS` on `path` (default: PATH) that works; says on stderr why others were passed over.
+    Raises UserError, with the reason for each, if none works."""
     reasons: list[str] = []
     for name in BUILDERS:
         program = shutil.which(name, path=path)
@@ -92,9 +86,7 @@ def builder_command(builder: str, work: Workspace) -> list[str]:
 
 def limit_options(builder: str, proc: Path = Path("/proc")) -> list[str]:
     """Options that keep a build within this process's hard limits, where it may not raise them.
-
-    By default buildah (1.39) and podman set limits of their own, which fails without CAP_SYS_RESOURCE.
-    """
+    By default buildah (1.39) and podman set limits of their own, which fails without CAP_SYS_RESOURCE."""
     held = capabilities(proc)
     if builder == "docker" or held is None or held >> CAP_SYS_RESOURCE & 1:
         return []
@@ -121,8 +113,7 @@ CHAIN = ("bullseye", "bookworm")
 
 @dataclass(frozen=True)
 class Base:
-    """A base image: its name in the builder's storage, or the tar file that a build starts from; `temporary` if it came
-    into the storage for this build alone."""
+    """A base image: its name in the builder's storage or a tar file; `temporary` if stored for this build alone."""
 
     origin: Literal["registry", "mmdebstrap"]
     name: str = ""
@@ -132,10 +123,7 @@ class Base:
 
 def provide_base(env: str, image: str, builder: str, folder: Path, work: Workspace) -> Base:
     """Provide the base image `image` for building `env`; bases that are made here are kept in `folder`.
-
-    Raises:
-        UserError: no registry provides it, and it cannot be made here.
-    """
+    Raises UserError if no registry provides it, and it cannot be made here."""
     tar = base_tar(image, folder)
     if tar is None or not tar.exists():
         try:
@@ -172,7 +160,6 @@ def _pull(image: str, builder: str, work: Workspace) -> tuple[str, bool]:
 
 
 def _load(tar: Path, name: str, builder: str, work: Workspace) -> None:
-    """Import a tar file into the builder's storage under a name."""
     command = builder_command(builder, work)
     if builder == "buildah":
         container = run([*command, "from", "scratch"], work, quiet=True).strip()
@@ -190,10 +177,7 @@ def base_tar(base: str, folder: Path) -> Path | None:
 
 def make_base(base: str, folder: Path, work: Workspace) -> Path:
     """A minimal Debian as a tar file, made once and shared between images; for machines that reach no registry.
-
-    Raises:
-        UserError: `base` is not a Debian release, or mmdebstrap is missing or fails.
-    """
+    Raises UserError if `base` is not a Debian release, or mmdebstrap is missing or fails."""
     tar = base_tar(base, folder)
     if tar is None:
         raise UserError(
@@ -236,13 +220,8 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
 
 
 def newer_keys(options: Sequence[str], work: Workspace) -> Path:
-    """A folder with the keys that Debian 12 has, each fetched from a release whose signature the ones before verify.
-
-    `options`: of mmdebstrap, by which it fetches as this host's apt does.
-
-    Raises:
-        UserError: the host has not even Debian 11's keys, or mmdebstrap fails for another reason.
-    """
+    """A folder with the keys of Debian 12, each fetched from a release whose signature the ones before verify.
+    `options`: of mmdebstrap, to fetch as this host's apt does. Raises UserError if it fails, as without Debian 11's."""
     # An ordinary user's mmdebstrap may not enter that user's home.
     keyrings, folder = KEYRINGS, work.short / "keys"
     for release in CHAIN:

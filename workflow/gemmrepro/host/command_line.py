@@ -2,8 +2,7 @@
 
     python -m gemmrepro.host.command_line ARGUMENT...
 
-checks a command line of Snakemake's for mistakes that Snakemake answers with a traceback, before it reads the
-Snakefile: one line on stderr and exit code 1 for the first.
+checks Snakemake's command line before Snakemake would answer with a traceback: one line on stderr, exit code 1.
 """
 
 from __future__ import annotations
@@ -37,11 +36,8 @@ def check_file(path: Path) -> None:
 
 def settle(config: dict[str, Any], told: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """Make the configuration whole, in place, before it is checked.
-
-    Snakemake leaves as text what is inside mappings and lists of --config (`told`); it is read as in a file. Of the
-    shipped configuration's choices among sizes, those that --configfile or --config (`given`) no longer times are left
-    out.
-    """
+    Text inside mappings and lists of --config (`told`) is read as in a file. The shipped choices among sizes lose those
+    that --configfile or --config (`given`) no longer times."""
     config.update({key: _typed(config[key], value) for key, value in told.items() if not isinstance(value, str)})
     with contextlib.suppress(AttributeError, KeyError, TypeError):  # what is no mapping is refused by the check
         sweep, mine = config["sweep"], given["sweep"]
@@ -79,9 +75,7 @@ _FILE = re.compile(r"results/(?:build/\w+|gates(?:/numeric)?)/(?P<kernel>\w+\.\w
 
 def only(arguments: Sequence[str], environ: Mapping[str, str], main: bool) -> frozenset[str]:
     """The kernels whose builds or gates alone Snakemake's command line asks for; empty if all may be needed.
-
-    `main`: whether this is the process that the user started; a job's takes what it was handed in `environ`.
-    """
+    `main`: whether this is the process that the user started; a job's takes what it was handed in `environ`."""
     if not main and ONLY in environ:
         return frozenset(filter(None, environ[ONLY].split(",")))
     if not any(map(_FILE.fullmatch, arguments)):
@@ -92,9 +86,7 @@ def only(arguments: Sequence[str], environ: Mapping[str, str], main: bool) -> fr
 
 def check_targets(arguments: Sequence[str], names: Iterable[str], makes: Callable[[str], bool]) -> None:
     """Raises UserError if Snakemake's command line names what is no rule, nothing that one makes, and no file.
-
-    `names`: the rules, and the files that they make as far as they can be listed; `makes`: whether a rule makes a file.
-    """
+    `names`: the rules and the files that can be listed; `makes`: whether a rule makes a file."""
     listed = list(names)
     for target in _targets(arguments, *_NAMING):
         if target in listed or makes(target) or Path(target).exists():
@@ -109,7 +101,6 @@ _NAMING = ("forcerun", "until", "omit_from", "prioritize", "allowed_rules")
 
 
 def _targets(arguments: Sequence[str], *options: str) -> list[str]:
-    """The targets on Snakemake's command line, as Snakemake reads it, and what some options name."""
     from snakemake.cli import get_argument_parser
 
     try:

@@ -42,10 +42,7 @@ def toolkits(config: Mapping[str, Any]) -> list[str]:
 
 def check(config: Mapping[str, Any], files: Sequence[Path | str] = ()) -> None:
     """Check a whole configuration, and the YAML files that it was read from.
-
-    Raises:
-        UserError: names the wrong keys and what to write instead, in one line.
-    """
+    Raises UserError, in one line, with the wrong keys and what to write instead."""
     for file in files:
         command_line.check_file(Path(file))
     problems = []

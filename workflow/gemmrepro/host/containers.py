@@ -45,8 +45,7 @@ FOREIGN = re.compile(
     "|PYTHON(?!PATH$|UTF8$).*|NPY_.*|MPLBACKEND|MATPLOTLIBRC"
     "|BASH_ENV|BASH_FUNC_.*|BASHOPTS|SHELLOPTS|POSIXLY_CORRECT"
 )
-"""Variables that change what the programs in an image do, though no image or key knows them: the host's compilers and
-their flags, libraries and Python modules from elsewhere, shell functions. Apptainer would pass them on."""
+"""Variables of the host that would change what an image's programs do: compilers, flags, libraries, shell functions."""
 
 REPLACED = re.compile("(PREPEND_|APPEND_)?PATH|LD_LIBRARY_PATH|PYTHONPATH|PYTHONUTF8")
 """Variables that Apptainer does not pass on, or that the images are given anew, unless named with `ELSEWHERE`."""
@@ -73,15 +72,8 @@ def container_environment(
     dev: Path = Path("/dev"),
 ) -> dict[str, str]:
     """Variables to add to `environ` before containers are started; what it already sets stays as it is.
-
-    SingularityCE reads those of Apptainer's that begin with SINGULARITY_.
-
-    Args:
-        cache: the folder that holds the caches, which `make_caches` makes.
-        folder: where the workflow runs, by default the current folder. Outside the checkout, as where another workflow
-            uses this one as a module, the checkout is bound into the containers.
-        uid, proc, dev: the effective user, and the folders /proc and /dev.
-    """
+    SingularityCE reads Apptainer's own under names that begin with SINGULARITY_. `cache` holds the caches
+    (`make_caches`). A checkout outside `folder`, where the workflow runs, is bound as well."""
     uid = os.geteuid() if uid is None else uid
     # The user's own packages do not leak into the containers.
     variables = {"PYTHONNOUSERSITE": "1"} | {name: str(cache / place) for name, place in CACHES.items()}
@@ -117,9 +109,7 @@ def bind(environ: Mapping[str, str], *folders: str) -> dict[str, str]:
 
 def build_cache(setting: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
     """Variables by which the build finds its cache, which containers see wherever it is.
-
-    `setting` has a `folder`, relative to the checkout, and `megabytes`. Raises UserError if it cannot be made.
-    """
+    `setting` has a `folder`, relative to the checkout, and `megabytes`. Raises UserError if it cannot be made."""
     try:
         folder = (ROOT / Path(setting["folder"]).expanduser()).resolve()
         folder.mkdir(parents=True, exist_ok=True)
@@ -158,10 +148,7 @@ def all_capabilities(proc: Path = Path("/proc")) -> bool:
 
 def find_apptainer(path: str | None = None) -> str:
     """The container runtime: the one on PATH, or the private one where that is too old or GEMMREPRO_APPTAINER asks.
-
-    Raises:
-        UserError: there is none, or none of a version that will do.
-    """
+    Raises UserError if there is none of a version that will do."""
     programs = [
         shutil.which("apptainer", path=path) or shutil.which("singularity", path=path),
         shutil.which("apptainer", path=str(PRIVATE / "bin")),

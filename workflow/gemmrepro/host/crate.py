@@ -1,8 +1,7 @@
 """A finished run as an RO-Crate: what was made, from what, by which steps, when and in which images.
 
-The crate follows the profile Provenance Run Crate 0.5 of Workflow Run RO-Crate (https://w3id.org/ro/wfrun/provenance/0.5).
-It holds the report, the verdicts, every table, gate and build record, and the sources and recordings that they come
-from. Binaries, their machine code and the images are named by their SHA-256 (RFC 6920) and not copied.
+It follows Provenance Run Crate 0.5 (https://w3id.org/ro/wfrun/provenance/0.5) and holds the report, the verdicts, every
+table, gate and build record, and their sources and recordings. Binaries and images are named by SHA-256 (RFC 6920).
 """
 
 from __future__ import annotations
@@ -62,14 +61,8 @@ COMPUTATIONAL_WORKFLOW = "https://bioschemas.org/profiles/ComputationalWorkflow/
 
 @dataclass(frozen=True)
 class Job:
-    """A finished job.
-
-    Attributes:
-        inputs, outputs: paths relative to the folder of the run; outputs as far as they were asked for.
-        command: the shell command, empty for a rule in Python.
-        image: the container image it ran in, empty for none.
-        start, end: seconds since 1970.
-    """
+    """A finished job. `inputs`, `outputs`: paths relative to the folder of the run; outputs as far as they were asked
+    for. `command`: the shell command, empty for a rule in Python. `start`, `end`: seconds since 1970."""
 
     rule: str
     inputs: tuple[str, ...]
@@ -88,10 +81,7 @@ def targets(folder: Path) -> list[str]:
 
 def jobs_behind(targets: Iterable[str], folder: Path) -> list[Job]:
     """Every job that `targets`, paths relative to `folder`, rest on, in the order in which they ended.
-
-    Raises:
-        UserError: a target has no record of Snakemake's, or a record cannot be read.
-    """
+    Raises UserError if a target has no record of Snakemake's, or a record cannot be read."""
     jobs: dict[tuple[object, ...], Job] = {}
     pending, seen, targets = list(targets), set[str](), set(targets)
     while pending:
@@ -123,8 +113,7 @@ def jobs_behind(targets: Iterable[str], folder: Path) -> list[Job]:
 
 
 class Run:
-    """A finished run as the entities of `crate`: its jobs, in the order in which they ended, in the folder that it ran
-    in."""
+    """A finished run in its folder as the entities of `crate`: its jobs, in the order in which they ended."""
 
     def __init__(self, folder: Path, jobs: Sequence[Job]) -> None:
         self._folder, self._jobs = folder, jobs
@@ -171,7 +160,6 @@ class Run:
         root["mentions"] = [run, *actions]
 
     def _workflow(self, abstract: str, authors: Sequence[Any]) -> Any:
-        """The Snakefile, with a step and a tool for each rule that ran."""
         link = {"@id": SNAKEMAKE}
         named = {"name": "Snakemake", "alternateName": "SMK", "url": link, "identifier": link}
         form = {"name": "ComputationalWorkflow", "version": "1.0-RELEASE"}
@@ -240,13 +228,8 @@ class Run:
         return entity
 
     def _file(self, path: str) -> Any:
-        """The entity of a file or folder, which is copied into the crate unless it is too large for that.
-
-        It stands as in the folder of the run, or as in the checkout if it is elsewhere.
-
-        Raises:
-            UserError: it is missing.
-        """
+        """The entity of a file or folder of the run, else of the checkout; copied unless it is too large.
+        Raises UserError if it is missing."""
         source = self._folder / path
         full = Path(os.path.normpath(source))
         inside = full.relative_to(self._folder if full.is_relative_to(self._folder) else ROOT).as_posix()
@@ -281,10 +264,7 @@ def _time(seconds: float) -> str:
 
 def main(options: Namespace, folder: Path | None = None) -> int:
     """Write the crate of the run in `folder`, by default the current one, to the folder `options.out`.
-
-    Raises:
-        UserError: the run is not finished, or rocrate is not installed.
-    """
+    Raises UserError if the run is not finished, or rocrate is not installed."""
     folder = folder or Path.cwd()
     jobs = jobs_behind(targets(folder), folder)
     crate = Run(folder, jobs).crate

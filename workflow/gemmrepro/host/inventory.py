@@ -1,7 +1,7 @@
-"""Lists the packages inside an image, with what each says of its licence. Runs in the image, on Python's library alone.
+"""Lists the packages inside an image, each with its licence; runs in the image, on Python's library alone.
 
-Debian's packages say it in ``/usr/share/doc/<package>/copyright``; where that is not machine-readable, the licences in
-``/usr/share/common-licenses`` that it refers to are taken. Python's packages say it in their metadata.
+Debian's licences come from ``/usr/share/doc/<package>/copyright``, or where no machine can read it from what it refers
+to in ``/usr/share/common-licenses``; Python's from the packages' metadata.
 """
 
 from __future__ import annotations
@@ -31,12 +31,7 @@ QUERY = ("dpkg-query", "--show", "--showformat", "${Package} ${Version} ${Archit
 
 
 def debian(listing: str, root: Path = Path("/")) -> list[Entry]:
-    """Debian's packages.
-
-    Args:
-        listing: what dpkg-query printed for `QUERY`.
-        root: the image's root.
-    """
+    """Debian's packages. `listing`: what dpkg-query printed for `QUERY`; `root`: the image's root."""
     unpacked = root / UNPACKED
     lines = listing.splitlines() + (unpacked.read_text().splitlines() if unpacked.exists() else [])
     entries = []

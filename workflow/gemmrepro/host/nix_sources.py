@@ -1,9 +1,8 @@
 """What images are built from, by Nix or from Dockerfiles: Debian's and PyPI's files by hash, in ``nix/sources.json``.
 
-``python -m gemmrepro lock-sources`` writes that file from the Dockerfiles and ``envs/requirements``; ``fetch
-FOLDER`` downloads the files that it lists and checks them, for Nix. Both fetch as this host's apt and pip do, so that
-no address of a mirror is written down. ``docker/apt-locked`` installs the same versions of Debian's packages in a
-Dockerfile's image.
+``python -m gemmrepro lock-sources`` writes it from the Dockerfiles and ``envs/requirements``; ``fetch FOLDER``
+downloads and checks the files, for Nix. Both use this host's apt and pip, so no mirror's address is written down.
+``docker/apt-locked`` installs the same versions of Debian's packages in a Dockerfile's image.
 """
 
 from __future__ import annotations
@@ -44,10 +43,8 @@ APART = {"cuda12": "trixie non-free", "apptainer": "sid main"}
 """Where an environment's packages of another release come from. Unstable gives Apptainer alone: no release has it."""
 
 IMAGES = ("cuda12", "cuda13", "measure", "report", "torch", "torchcpu")
-"""Environments with a Dockerfile."""
 
 LOCKS = ("cuda12", "cuda13", "measure", "report", "torch", "host")
-"""Environments with a lock of Python packages."""
 
 BASE = ("?essential", "?priority(required)", "apt")
 """apt patterns of what a minimal Debian contains, as mmdebstrap's variant minbase does."""
@@ -60,8 +57,7 @@ PACKAGES = {
     ),
     "apptainer": tuple("squashfs-tools squashfuse fuse-overlayfs fuse2fs gocryptfs libseccomp2 libsqlite3-0".split()),
 }
-"""Debian's packages of the environments without a Dockerfile: what starts the workflow and its tests, packs images, and
-runs containers."""
+"""Debian's packages of environments without a Dockerfile: for workflow and tests, packing images, containers."""
 
 SEED = "busybox-static"
 """The Debian package with the one program that must exist before anything can be unpacked."""
@@ -69,9 +65,7 @@ SEED = "busybox-static"
 
 def nar(name: str, data: bytes) -> bytes:
     """A folder with one executable file, in Nix's archive format.
-
-    Source: E. Dolstra, The Purely Functional Software Deployment Model, 2006, figure 5.2.
-    """
+    Source: E. Dolstra, The Purely Functional Software Deployment Model, 2006, figure 5.2."""
     file = (b"(", b"type", b"regular", b"executable", b"", b"contents", data, b")")
     entry = (b"entry", b"(", b"name", name.encode(), b"node", *file, b")")
     words = (b"nix-archive-1", b"(", b"type", b"directory", *entry, b")")
@@ -97,10 +91,8 @@ def run(command: Sequence[str | Path], remedy: str, folder: Path | None = None) 
 
 class Apt:
     """apt over the mirrors that this host uses, for one release of Debian, as if nothing were installed.
-
     `suites`: lines of a source list without type and mirror, such as ``bookworm main``; `snapshot`: the address of a
-    snapshot of Debian to fetch from as well.
-    """
+    snapshot of Debian to fetch from as well."""
 
     REMEDY = "the flake's files come from Debian by apt: check apt-get update, or run this on Debian or Ubuntu"
 
@@ -154,10 +146,7 @@ def release(suite: str) -> list[str]:
 
 def lock(folder: Path) -> Sources:
     """Resolves and downloads everything into `folder`.
-
-    Raises:
-        UserError: Python is not the images' 3.11, or apt or pip fails.
-    """
+    Raises UserError if Python is not the images' 3.11, or apt or pip fails."""
     if sys.version_info[:2] != (3, 11):
         raise UserError("pip chooses files for the Python that runs it, and the images have 3.11; use Python 3.11.")
     apts = {suite: Apt(folder / "apt" / suite, release(suite)) for suite in (SUITE, "trixie")}
@@ -222,10 +211,7 @@ def seed_archive(deb: Path, work: Path) -> bytes:
 
 def fetch(sources: Sources, wanted: Sequence[str], folder: Path) -> None:
     """Downloads into `folder` what is not there yet of the environments `wanted`, and `busybox.nar`.
-
-    Raises:
-        UserError: an environment is unknown, a mirror no longer has a file, or a file's hash is not the locked one.
-    """
+    Raises UserError if an environment is unknown, a mirror lacks a file, or a file's hash is not the locked one."""
     if unknown := set(wanted) - set(sources.environments):
         raise UserError(
             f"there is no environment {', '.join(sorted(unknown))}; known: {', '.join(sources.environments)}."
@@ -288,14 +274,12 @@ def _pip_download(sources: Sources, files: Sequence[str], folder: Path, requirem
 
 
 def lock_step(options: Namespace) -> int:
-    """Write the lock file from the Dockerfiles and envs/requirements."""
     with tempfile.TemporaryDirectory(prefix="gemmrepro-nix-") as folder:
         write_json(options.out, asdict(lock(Path(folder))))
     return 0
 
 
 def fetch_step(options: Namespace) -> int:
-    """Download the locked files of some environments, by default all, and check them."""
     sources = Sources.read()
     fetch(sources, options.environments or [*sources.environments], options.folder)
     return 0

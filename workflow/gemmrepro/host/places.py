@@ -45,12 +45,8 @@ def check_encoding(name: str | None = None) -> None:
 
 
 def check_paths(containers: bool, folder: Path | None = None, root: Path = ROOT, bound: Sequence[Path] = ()) -> None:
-    """Raises UserError if a folder that jobs are given has a character that ends it early for Python, a shell or
-    Apptainer.
-
-    `containers`: whether jobs run in containers; `folder`: the working folder, by default the current one; `bound`:
-    further folders that containers see.
-    """
+    """Raises UserError if a folder of a job has a character that ends it early for Python, a shell or Apptainer.
+    `folder`: where the run is, by default the current one; `bound`: further folders that containers see."""
     folder = folder or Path.cwd()
     refused = [(root, ":")]
     if containers:
@@ -67,8 +63,7 @@ def check_paths(containers: bool, folder: Path | None = None, root: Path = ROOT,
 
 
 def check_caches(environ: Mapping[str, str]) -> None:
-    """Make the folders that containers want for their caches. Raises UserError, with the variable, if one cannot be
-    written."""
+    """Make the folders that containers want for their caches; raises UserError, with the variable, if it cannot."""
     for name in filter(environ.get, CACHES):
         try:
             make_caches({name: environ[name]})
@@ -124,11 +119,8 @@ def find_gpus(
     wsl: Path = WSL,
 ) -> tuple[list[HostGpu], str]:
     """The GPUs that jobs may be spread over, all of one model; and what else is not used and why, or "".
-
-    Of those that ``CUDA_VISIBLE_DEVICES`` leaves they are the first supported one and all others of its model.
-    `containers`: whether jobs run in the images; `machine`: the host's architecture, by default this one's; `dev`,
-    `wsl`: the folders /dev, and of the driver under WSL2.
-    """
+    They are the first supported one that ``CUDA_VISIBLE_DEVICES`` leaves and all others of its model. `machine`: the
+    host's architecture, by default this one's; `dev`, `wsl`: the folders /dev, and of the driver under WSL2."""
     environ = os.environ if environ is None else environ
     if shutil.which("nvidia-smi") is None:
         return [], "nvidia-smi is not on PATH"
@@ -211,10 +203,8 @@ class Target:
     """Where a run measures.
 
     Attributes:
-        measure: ``live`` or ``recorded``.
         gpu: the GPU that jobs measure on: the configuration's, else this machine's, else None; `why_not`: why none.
-        slots: how many jobs that need a GPU may run side by side, at least 1: for each GPU here one that uses it and
-            one that starts meanwhile and waits for it (`gpu.slots`).
+        slots: GPU jobs side by side, at least 1: for each GPU one that uses it and one that waits for it (`gpu.slots`).
     """
 
     measure: str
@@ -227,13 +217,8 @@ def resolve(
     config: Mapping[str, Any], environ: MutableMapping[str, str], main: bool, containers: bool = False
 ) -> Target:
     """The target of this run, of which a line says what else is here; changes `environ` so that jobs find the same.
-
-    `main`: whether this is the process that the user started; a job's takes what it was handed, if anything.
-    `containers`: whether jobs run in the images.
-
-    Raises:
-        UserError: ``measure: live`` without a usable GPU, here or in the configuration.
-    """
+    `main`: whether this is the process that the user started; a job's takes what it was handed, if anything. Raises
+    UserError for ``measure: live`` without a usable GPU, here or in the configuration."""
     if not main and VARIABLE in environ:
         handed = json.loads(environ[VARIABLE])
         return Target(**handed | {"gpu": HostGpu(**handed["gpu"]) if handed["gpu"] else None})

@@ -1,8 +1,7 @@
-"""The plan of a workflow run: configuration, machine and registry turned into paths and lists.
+"""The plan of a workflow run: configuration, machine and registry turned into the rules' inputs.
 
-Rules ask it for their inputs. Paths are relative to the folder in which Snakemake runs: this repository's root, or the
-folder of another workflow that uses this one as a module. What is made goes below that folder; what is committed comes
-from the checkout.
+Paths are relative to the folder in which Snakemake runs: this repository, or that of a workflow that uses this one as a
+module. What is made goes below that folder; what is committed comes from the checkout.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ LONGEST = 250
 
 @dataclass(frozen=True)
 class Plan:
-    """One run's plan: its checked configuration, whether it measures ``live`` or reads what was ``recorded``, the GPU
-    that is present, and the kernels whose builds or gates alone are asked for, none if anything may be."""
+    """One run's plan: its checked configuration, whether it measures ``live`` or reads what was ``recorded``, the GPU.
+    `only`: the kernels whose builds or gates alone are asked for; empty if anything may be."""
 
     config: Mapping[str, Any]
     measure: str
@@ -51,7 +50,6 @@ class Plan:
 
     @property
     def families(self) -> list[str]:
-        """The configured families, in the report's order."""
         return list(self.config["families"])
 
     @property
@@ -109,9 +107,7 @@ class Plan:
 
     def batches(self, family: str, toolkit: str) -> list[list[Kernel]]:
         """`together` in parts of about the same effort and none above `LONGEST`, for jobs that run side by side.
-
-        A part is what reruns together, so it does not depend on the number of cores.
-        """
+        A part is what reruns together, so it does not depend on the number of cores."""
         kernels = self.together(family, toolkit)
         total = sum(self.effort(kernel, toolkit) for kernel in kernels)
         parts: list[list[Kernel]] = [[] for _ in range(math.ceil(total / LONGEST) or 1)]
@@ -123,10 +119,7 @@ class Plan:
 
     def architectures(self, kernel: Kernel, toolkit: str) -> list[str]:
         """What `toolkit` compiles `kernel` for: ["80", "90"], "90" standing for its "90a" as well.
-
-        With ``auto``, see `chosen_architectures`; else the configured list, and the GPU at hand where the toolkit knows
-        it.
-        """
+        With ``auto``, see `chosen_architectures`; else the configured list, and the GPU at hand if it can."""
         place, configured = (kernel.id, toolkit), self.config["build"][toolkit]
         if place not in self._architectures:
             if configured == "auto":
@@ -163,9 +156,8 @@ class Plan:
     def compiling(self, kernel: Kernel) -> list[str]:
         """The toolkits of `toolkits_of` that compile a kernel; of the others there is only a record with its build key.
 
-        Of a family in `compiled_once` they are those whose binaries are measured, or where none is the first that its
-        family is timed with, unless a claim counts the kernel's machine code and it includes no package of headers,
-        which makes it slow to compile.
+        Of a family in `compiled_once` they are those whose binaries are measured, else the first that its family is
+        timed with; all, if a claim counts the kernel's machine code and no package of headers makes it slow to compile.
         """
         toolkits = self.toolkits_of(kernel)
         counted = kernel.id in self._counted and not kernel.code.packages
@@ -179,9 +171,7 @@ class Plan:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The configuration as the stages read it: a family's one toolkit compiles for the GPU that measures.
-
-        Where the configured one (then in `sweep.instead_of`) does not, it is the next of `sweep.toolkits` that does.
-        """
+        Where the configured one (then in `sweep.instead_of`) does not, it is the next of `sweep.toolkits` that does."""
         sweep = self.config["sweep"]
         able = [name for name in sweep["toolkits"] if self.live and compiles(name, self._capability)]
         chosen = sweep.get("toolkit_of") or {}
@@ -259,7 +249,6 @@ class Plan:
 
     @cached_property
     def _in_experiments(self) -> Mapping[str, set[str]]:
-        """The toolkits with which experiments run a kernel, by kernel."""
         toolkits = defaultdict[str, set[str]](set)
         for family, declared in self.experiments.items():
             for name in (kernel for experiment in declared for kernel in experiment.kernels):
@@ -356,7 +345,6 @@ class Plan:
 
     @cached_property
     def experiments(self) -> dict[str, tuple[Experiment, ...]]:
-        """The declared experiments by family."""
         return {family: experiments.declared(family) for family in self.families}
 
     @property
@@ -395,7 +383,6 @@ class Plan:
         return json.dumps({name: configured[name] for name in names if name in configured})
 
     def figures(self) -> dict[str, tuple[str, ...]]:
-        """The figures by family; families without any are left out."""
         return {family: names for family in self.families if (names := experiments.figure_names(family))}
 
 
@@ -425,9 +412,7 @@ def checked_out(path: str) -> str:
 
 def contents(paths: Iterable[str | Path], *, whole: bool = False) -> str:
     """16 hex digits that change with what programs read of some files, or with their names.
-
-    `whole`: count comments in code, which the report shows, too. Raises OSError.
-    """
+    `whole`: count comments in code, which the report shows, too. Raises OSError."""
     hashes = sorted((Path(path).name, _hash(Path(path), whole)) for path in paths)
     return hashlib.sha256(repr(hashes).encode()).hexdigest()[:16]
 
@@ -455,10 +440,8 @@ def recorded_capability(recordings: Path) -> int | None:
 
 def counted_kernels(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
     """Architectures whose machine code claims on the kernels of `families` count, by kernel.
-
     A claim names one (`compute.arch`), or means those of the GPUs that its article prints figures of. The claims are
-    read unchecked, since this is part of every start; the stage that judges them checks them.
-    """
+    read unchecked, since this is part of every start; the stage that judges them checks them."""
     families = set(families)
     counted = defaultdict[str, set[int]](set)
     for name in articles.article_names():
@@ -482,10 +465,8 @@ def counted_kernels(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
 
 def chosen_architectures(kernel: Kernel, toolkit: str, wanted: Collection[int]) -> list[str]:
     """What `toolkit` compiles `kernel` for if `wanted` are wanted: ["80", "90"]; empty if it has no suitable target.
-
-    A kernel that suits none of them is compiled for the oldest architecture that it suits, so that its machine code can
-    be judged. One whose promises all concern other architectures is compiled for the oldest of those as well.
-    """
+    One that suits none of them is compiled for the oldest architecture that it suits, so that its machine code can be
+    judged; one whose promises all concern other architectures for the oldest of those as well."""
     possible = [arch for arch in KNOWN if arch in COMPILED[toolkit] and _compiles(kernel, arch)]
     archs = run_by(kernel, toolkit, wanted)
     if not any(_compiles(kernel, arch) for arch in archs):

@@ -15,7 +15,6 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 
 LOCK = "nix/sources.json"
-"""Its path in the repository, as a Dockerfile copies it."""
 
 SOURCES = ROOT / LOCK
 
@@ -27,8 +26,7 @@ RELOCK = "PYTHONPATH=workflow envs/run python -m gemmrepro lock-sources"
 
 @dataclass(frozen=True)
 class Environment:
-    """The files of one root file system, by name: packages to unpack, to install with pip, and those of another release
-    of Debian of which the recipe takes a few files (`apart`)."""
+    """A root file system's packages: to unpack, to install with pip, and (`apart`) of another Debian release."""
 
     debs: tuple[str, ...]
     python: tuple[str, ...] = ()
@@ -37,14 +35,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class Sources:
-    """The content of ``nix/sources.json``.
-
-    Attributes:
-        date: when Debian's mirrors had these versions, YYYY-MM-DD.
-        seed: name of the seed's package.
-        seed_nar: SHA-256 of a folder with its program, as `nar` writes it.
-        sha256: hash of every file, by file name.
-    """
+    """``nix/sources.json``: the mirrors' date (YYYY-MM-DD), the seed and its `nar`'s SHA-256, every file's SHA-256."""
 
     date: str
     seed: str
@@ -76,13 +67,11 @@ class Sources:
 
 
 KEYWORDS = ("ARG", "FROM", "RUN", "COPY", "ENV", "LABEL")
-"""The instructions that a recipe may use."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A Dockerfile: the image it starts from, its instructions, the files of the repository that it copies, the hash of
-    its text."""
+    """A Dockerfile: its base image, its instructions, the repository's files that it copies, the hash of its text."""
 
     path: Path
     base: str
@@ -91,7 +80,6 @@ class Recipe:
     sha256: str
 
     def all(self, keyword: str) -> list[str]:
-        """The rest of each instruction with this keyword."""
         return [rest for word, rest in self.instructions if word == keyword]
 
     def values(self, keyword: str) -> dict[str, str]:
@@ -101,11 +89,8 @@ class Recipe:
 
 def read_recipe(path: Path, root: Path = ROOT) -> Recipe:
     """Read a Dockerfile.
-
-    Raises:
-        UserError: it is missing, names no base image, uses an instruction that is none of `KEYWORDS`, or copies a file
-            that is not in the repository.
-    """
+    Raises UserError if it is missing, names no base image, uses an instruction that is none of `KEYWORDS`, or copies a
+    file that is not in the repository."""
     try:
         text = path.read_text()
     except OSError as error:

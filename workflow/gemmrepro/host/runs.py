@@ -1,13 +1,11 @@
 """Runs of Snakemake in a folder: what a killed one leaves behind, and outputs that differ from what their jobs wrote.
 
-A run holds a lock of the operating system on a file in .snakemake, and shares it with a guard process, which ends the
-run's jobs when the run has died. The next run, which waits for the guard, removes Snakemake's own lock.
+A run shares a lock on a file in .snakemake with a guard process, which ends the run's jobs when the run has died. The
+next run waits for the guard and removes Snakemake's own lock.
 
-Snakemake remembers which jobs finished (.snakemake/metadata) and looks at the times of their outputs alone. So the
-guard notes size, time and hash of each finished output in .snakemake/gemmrepro.outputs. The next run compares, and
-marks what was cut short, damaged, edited or deleted as Snakemake marks outputs of interrupted jobs, so that it is made
-again when a run gets there. An image, also one copied from elsewhere, need only be as long as its header says.
-`snakemake --touch FILE` accepts a file as it is.
+Snakemake looks at the times of outputs alone. So the guard notes size, time and hash of each finished output in
+.snakemake/gemmrepro.outputs; the next run marks what was cut short, damaged, edited or deleted as incomplete, and it is
+made again. An image need only be as long as its header says. `snakemake --touch FILE` accepts a file as it is.
 
     python -m gemmrepro.host.runs MARK      the guard: waits for the end of standard input, then ends jobs
 """
@@ -146,6 +144,9 @@ def records(folder: Path, kind: str = "metadata") -> dict[str, Path]:
 
 
 NOTES = Path(".snakemake/gemmrepro.outputs")
+MOST_SAID = 8
+"""Outputs that differ are named up to this many, and counted beyond."""
+
 IMAGES = Path("resources/images")
 
 HEADER = struct.Struct("<32x10s70xqq")
@@ -154,9 +155,7 @@ HEADER = struct.Struct("<32x10s70xqq")
 
 def note(folder: Path = Path()) -> None:
     """Note the outputs below `folder` that finished since the last call, and forget those without a record.
-
-    Of each output: when its record was written, in ns, and `_state` of its files by path.
-    """
+    Of each output: when its record was written, in ns, and `_state` of its files by path."""
     noted, before, unfinished = {}, _noted(folder), records(folder, "incomplete")
     for name, record in records(folder).items():
         with contextlib.suppress(OSError):  # a job replaces it just now
@@ -172,7 +171,7 @@ def note(folder: Path = Path()) -> None:
 
 
 def check(folder: Path = Path()) -> list[str]:
-    """Mark the outputs that differ from what is noted, to be made again; returns a sentence on each."""
+    """Mark the outputs that differ from what is noted, to be made again; returns what to say of them."""
     noted, finished, faults = _noted(folder), records(folder), dict[str, str]()
     for name, (made, files) in noted.items():
         # With another record it was made again since, or touched.
@@ -192,7 +191,9 @@ def check(folder: Path = Path()) -> list[str]:
             mark.parent.mkdir(parents=True, exist_ok=True)
             mark.write_text('{"external_jobid": null}')
     _keep(folder, {name: entry for name, entry in noted.items() if name not in faults}, noted)
-    return [f"{fault}; it is made again." for fault in faults.values()]
+    said = [f"{fault}; it is made again." for fault in list(faults.values())[:MOST_SAID]]
+    more = len(faults) - len(said)
+    return [*said, f"{more} more were deleted or changed; they are made again."] if more else said
 
 
 def _noted(folder: Path) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""The bill of materials of a container image, in CycloneDX: its packages with hashes and licences, from its lock.
+"""The bill of materials of a container image, in CycloneDX: its packages with hashes and licences.
 
-The lock says which packages there are. The image says under which licences, and is refused if it holds others. The
-bill names the image by the SHA-256 of its file system, which no signature changes, and holds no date: the same image
-gives the same bill.
+The lock says which packages there are; the image their licences, and is refused if it holds others. It is named by the
+SHA-256 of its file system, and the bill holds no date: the same image gives the same bill.
 """
 
 from __future__ import annotations
@@ -66,9 +65,7 @@ SAME = {
     "zlib": "Zlib",
 }
 """Names that Debian's machine-readable copyright files and the classifiers of Python's packages use.
-
-Source: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/, section "License short name".
-"""
+Source: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/, section "License short name"."""
 
 GNU = re.compile(r"(GPL|LGPL|AGPL)-(\d)(\.\d)?(\+?)")
 
@@ -195,7 +192,6 @@ def bill(lock: Mapping[str, Any], inventory: Mapping[str, Sequence[Entry]], dige
 
 
 def main(options: Namespace) -> int:
-    """Write the bill of materials of an image."""
     environ = {**os.environ, **container_environment(os.environ)}
     make_caches(environ)
     lock = read_json(options.lock, "the image's lock file", "build the image again")

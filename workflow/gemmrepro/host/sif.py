@@ -49,10 +49,7 @@ REMOVED = (
 
 def clean(folder: Path, started: float) -> None:
     """Empty logs and caches in an image, blank what names the host, and give what the build wrote one time, `EPOCH`.
-
-    Files from before the build `started`, in seconds since 1970, come out of packages and keep their times, which
-    Python's compiled modules refer to.
-    """
+    Files older than the build (`started`, s since 1970) keep their times, which Python's compiled modules refer to."""
     for name in EMPTIED:
         for entry in (folder / name).glob("*"):
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
@@ -193,7 +190,6 @@ LZ4 = ("-comp", "lz4")
 """A third larger than `ZSTD`; Python with pandas starts in 1.3 s, not 1.6 s. For the image in which most jobs start."""
 
 INVENTORY = Path(__file__).with_name("inventory.py")
-"""The program that lists an image's packages, inside the image."""
 
 
 def folder_to_sif(
@@ -205,9 +201,7 @@ def folder_to_sif(
     compression: Sequence[str] = ZSTD,
 ) -> None:
     """Pack a root file system into the file system of a SIF, `squashed`, with Apptainer's start-up scripts.
-
-    `compression`: options of mksquashfs. Raises UserError where that is missing, or a tool fails.
-    """
+    `compression`: options of mksquashfs. Raises UserError where that is missing, or a tool fails."""
     mksquashfs = shutil.which("mksquashfs", path=work.environ.get("PATH"))
     if mksquashfs is None:
         raise UserError("mksquashfs is not on PATH; install squashfs-tools, or start the command through envs/run.")
@@ -267,10 +261,7 @@ def list_packages(sif: Path, environ: Mapping[str, str]) -> dict[str, list[Entry
 
 def filesystem_sha256(sif: Path, environ: Mapping[str, str]) -> str:
     """SHA-256 of the root file system in a SIF: what the image is, whoever signed it and whenever it was packed.
-
-    Raises:
-        UserError: Apptainer does not recognize the file as an image, or it is cut short.
-    """
+    Raises UserError if Apptainer does not recognize the file as an image, or it is cut short."""
     command = [find_apptainer(environ.get("PATH")), "sif", "list", str(sif)]
     listing = subprocess.run(command, env=dict(environ), capture_output=True, text=True).stdout
     found = re.search(r"\|(\d+)-(\d+) *\|FS \(Squashfs/\*System/", listing)
@@ -296,13 +287,8 @@ def image_labels(recipe: Recipe) -> dict[str, str]:
 
 def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, work: Workspace) -> dict[str, Any]:
     """Build the image, then put the SIF and its lock in place, the SIF first, once both are whole.
-
-    Returns the lock: all that decides what is in an image, in a stable order and without dates, and of each package of
-    Debian's whether it is in the locked version.
-
-    Raises:
-        UserError: a tool is missing or fails, the disk is full, or there is no network.
-    """
+    Returns the lock: all that decides what is in an image, without dates, and whether each package of Debian's is in
+    the locked version. Raises UserError if a tool is missing or fails, the disk is full, or there is no network."""
     folder = sif.resolve().parent
     apptainer = find_apptainer(work.environ.get("PATH"))
     try:
@@ -345,7 +331,6 @@ def build_sif(env: str, recipe: Recipe, builder: str, sif: Path, lock: Path, wor
 
 
 def image_step(options: Namespace) -> int:
-    """Build an image."""
     recipe = read_recipe(options.recipe)
     builder = find_builder()
     environ = {**os.environ, **container_environment(os.environ)}

@@ -64,12 +64,7 @@ class NoNetwork(UserError):
 @dataclass(frozen=True)
 class Workspace:
     """A build's private folder, gone when the build ends.
-
-    Attributes:
-        environ: the environment of the tools that run in it; a build adds to it.
-        lock_fd: the open lock that marks the folder as in use, which tools inherit.
-        started: when the build began, in seconds since 1970.
-    """
+    `environ`: of the tools that run in it; a build adds to it. `lock_fd`: its lock, which tools inherit."""
 
     path: Path
     environ: dict[str, str]
@@ -85,9 +80,7 @@ class Workspace:
 @contextlib.contextmanager
 def workspace(parent: Path, name: str, environ: Mapping[str, str]) -> Iterator[Workspace]:
     """A folder under `parent`, removed at the end, also on a signal; folders of killed builds are removed first.
-
-    A folder is in use while a process holds the lock in it: the build, or a tool that it started and that outlived it.
-    """
+    It is in use while a process holds the lock in it: the build, or a tool that it started and that outlived it."""
     parent.mkdir(parents=True, exist_ok=True)
     for stale in parent.glob(".build-*"):
         with contextlib.suppress(OSError), (stale / "lock").open("a") as lock:
@@ -142,10 +135,7 @@ def remove_tree(path: Path) -> None:
 
 def run(command: Sequence[str | Path], work: Workspace, *, quiet: bool = False) -> str:
     """Run a tool, passing its output on as it comes; of a `quiet` one the standard output is returned instead.
-
-    Raises:
-        UserError: the tool failed; the message holds the end of its output, or names a full disk or a missing network.
-    """
+    Raises UserError, with the end of its output or the full disk or missing network behind it, if the tool fails."""
     argv = [str(word) for word in command]
     tail, complaints = collections.deque[str](maxlen=TAIL), dict[re.Pattern[str], str]()
     with tempfile.TemporaryFile("w+", dir=work.path) as capture:

@@ -1,6 +1,5 @@
-"""Judges every claim of the articles on measured rows: claims and evidence in, one verdict per claim out.
+"""Judges every claim of the articles on measured rows, and writes one verdict per claim (stage `verdicts`).
 
-`claims` reads articles/<name>/claims.yaml, `metrics` holds one object per word of its vocabulary, `rules` the
-verdicts; `judging` leads a claim from its evidence to its verdict, and the stage `verdicts` writes
-results/verdicts.json.
+`claims` reads articles/<name>/claims.yaml, `metrics` has one object per word of its vocabulary, `rules` the verdicts;
+`judging` leads a claim from its evidence to its verdict.
 """

@@ -4,8 +4,7 @@
     python -m gemmrepro article check [NAME]    what is wrong or missing in it, a line each; by default in all
     python -m gemmrepro article judge [NAME]    verdicts and tallies, on a GPU's recordings, or of a verdicts.json
 
-`judge` fails if a statement that is marked as wrong on any GPU turned out to hold: then either the correction or the
-test is wrong.
+`judge` fails if a statement that is marked as wrong on any GPU holds: correction or test is wrong.
 """
 
 from __future__ import annotations
@@ -164,7 +163,6 @@ def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
 
 
 def _show(document: Mapping[str, Any], names: Sequence[str]) -> int:
-    """Print a line for each verdict, and the tallies."""
     entries = [entry for entry in document["claims"] if entry["article"] in names]
     width = max((len(entry["id"]) for entry in entries), default=0)
     for entry in entries:

@@ -33,9 +33,7 @@ FILE = "calculations.py"
 @dataclass(frozen=True)
 class Calculated:
     """A calculated value, in the unit of the published figure, or of `compute.unit` where there is none.
-
-    `working` says in a few words how it came about, with its numbers; the report shows it.
-    """
+    `working` says in a few words how it came about, with its numbers; the report shows it."""
 
     value: float
     working: str = ""
@@ -51,7 +49,6 @@ class Inputs:
         arch, toolkit: ``sm_89``, ``cuda13``; empty without kernels.
         n, d: the size and slices that the claim names, or those of its published row; None without.
         chip: the GPU of the article by its data sheet; None where chips.yaml lacks it.
-        options: `compute.options` of the claim.
         evidence: the counters, which may have been read for one toolkit only; `sources` collects what was read.
     """
 
@@ -95,10 +92,7 @@ Calculation = Callable[[Inputs], Calculated]
 
 def calculation(family: str, name: str) -> Calculation:
     """A public function of a family's calculations.py.
-
-    Raises:
-        UserError: there is no such file, it cannot be imported, or it has no such function of its own.
-    """
+    Raises UserError if there is no such file, it cannot be imported, or it has no such function of its own."""
     module = _module(family, paths.KERNELS_DIR / family / FILE)
     function = vars(module).get(name)
     if name.startswith("_") or not inspect.isfunction(function) or function.__module__ != module.__name__:

@@ -1,10 +1,8 @@
 """Carries a published value over to the GPU at hand by rates of the two chips: `transfer.kind` ``share`` and ``model``.
 
-``share`` expects the same share of the rate `of` as on the article's chip: a throughput or bandwidth grows with the
-rate, a time shrinks with it. ``model`` expects a ratio to change as the quotient of two rates does, `by` numerator and
-denominator. The article's chip has the rates of its data sheet, or those that the article itself measured, where the
-transfer names published rows with `there`; the GPU at hand those that the family ceilings measured, where there is such
-a ceiling, else those of its own data sheet.
+``share`` expects the article's share of the rate `of`: a throughput grows with the rate, a time shrinks with it.
+``model`` expects a ratio to change as the quotient of two rates does. The article's chip has the rates of its data
+sheet, or of the published rows in `there`; the GPU at hand those of the ceilings, else of its own data sheet.
 """
 
 from __future__ import annotations
@@ -49,9 +47,7 @@ def unit_factor(unit: str, to: str) -> float:
 @dataclass(frozen=True)
 class Carried:
     """How a claim's published values carry over: `there` the rates of the article's chip, `here` those at hand.
-
-    Of a share there is one rate each, of a model the numerator and the denominator.
-    """
+    Of a share there is one rate each, of a model the numerator and the denominator."""
 
     kind: str
     there: tuple[Rate, ...]
@@ -74,10 +70,7 @@ class Carried:
 
 def of(claim: Claim, evidence: Evidence, machine: str | None) -> Carried | None:
     """How the claim's published values carry over to `machine`; None where its transfer needs no rates.
-
-    Raises:
-        NotMeasured: the GPU at hand has no such rate.
-    """
+    Raises NotMeasured if the GPU at hand has no such rate."""
     if claim.transfer["kind"] not in KINDS:
         return None
     names = rate_names(claim.transfer)
@@ -125,10 +118,7 @@ def problems(claim: Claim) -> list[Problem]:
 
 def _there(claim: Claim, part: str, name: str) -> Rate:
     """A rate of the article's chip: that of a published row where the transfer names one, else of its data sheet.
-
-    Raises:
-        UserError: there is no such rate, or the chip is not known; says what to name instead.
-    """
+    Raises UserError, with what to name instead, if there is no such rate, or the chip is not known."""
     if name not in RATES:
         raise UserError(f"there is no rate '{name}'; there are {', '.join(RATES)}")
     row, named = claim.transfer.get("there", {}).get(part), claim.transfer.get("chip")

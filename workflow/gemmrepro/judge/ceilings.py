@@ -25,9 +25,7 @@ _PEAKS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16_acc32", "tf32": "tf32"}
 @dataclass(frozen=True)
 class Ceiling:
     """A measured ceiling: the best current row of one micro-kernel, or of its library baseline.
-
-    `key` names the row; `clock_mhz` and `power_w` are its conditions.
-    """
+    `key` names the row; `clock_mhz` and `power_w` are its conditions."""
 
     kernel: str
     label: str
@@ -53,10 +51,7 @@ def _number(value: Any) -> float | None:
 
 def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> list[Ceiling]:
     """The measured ceilings of an operation, one per micro-kernel, the highest first.
-
-    Args:
-        op: ``ceiling_flops`` (TFLOP/s, of kernels of `dtype`) or ``ceiling_bytes`` (GB/s, of any type).
-    """
+    `op`: ``ceiling_flops`` (TFLOP/s, of kernels of `dtype`) or ``ceiling_bytes`` (GB/s, of any type)."""
     column = operation(op).ceiling
     unit = _UNITS[column]
     ceilings = []
@@ -75,10 +70,7 @@ def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> l
 
 def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
     """The ceiling that one micro-kernel measures, or None where it has no current row.
-
-    Raises:
-        UserError: there is no such micro-kernel.
-    """
+    Raises UserError if there is no such micro-kernel."""
     kernel = registry.kernel(kernel_id)
     if not operation(kernel.compute.op).ceiling:
         raise UserError(f"{kernel_id} measures no ceiling.")

@@ -42,16 +42,9 @@ def schema() -> dict[str, Any]:
 def load_file(
     path: Path, article: str, *, judged: bool = False, families: Collection[str] | None = None
 ) -> list[Claim]:
-    """The claims of one file, of an article.
-
-    Args:
-        families: only the claims that these judge are held against kernels, experiments and chips; by default all.
-        judged: there are verdicts on them, so that the file was checked against the schema, which takes most of the
-            time.
-
-    Raises:
-        UserError: has a line for every claim and key that is wrong, with the file's line.
-    """
+    """The claims of one file, of an article. Raises UserError, with a line for every wrong claim and key.
+    `families`: only the claims that these judge are held against kernels, experiments and chips; default: all.
+    `judged`: there are verdicts on them, so the slow check against the schema was made."""
     text, published = articles.article(article), published_rows(article)
     if wrong_map := [] if judged else mapping_problems(article, families is None):
         raise UserError(*wrong_map)
@@ -186,9 +179,7 @@ def _look_up(
     references: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]
 ) -> tuple[tuple[Mapping[str, Any], ...], list[Problem]]:
     """The row of numbers.csv that each reference picks; a problem for each that does not pick exactly one.
-
-    `published` are the rows of the claim's article; a reference may name another.
-    """
+    `published` are the rows of the claim's article; a reference may name another."""
     found = [picked(each, published_rows() if "article" in each else published) for each in references]
     rows = tuple(row for row in found if not isinstance(row, str))
     return rows, [("published", problem) for problem in found if isinstance(problem, str)]
@@ -196,13 +187,7 @@ def _look_up(
 
 def load(families: tuple[str, ...] | None = None, *, judged: bool = False) -> list[Claim]:
     """The articles' claims that are judged by `families` (default: all), by family, then in the order of the files.
-
-    Args:
-        judged: see `load_file`.
-
-    Raises:
-        UserError: see `load_file`.
-    """
+    `judged`: see `load_file`. Raises UserError as `load_file` does."""
     wanted = family_names() if families is None else families
     names = articles.article_names()
     if families is not None:

@@ -1,8 +1,8 @@
 """Derives claims from an article's numbers and its map: its rates, ratios to the library, steps and orders.
 
-An entry of claims.yaml with ``derive: ratio`` needs no `compute`, `transfer` and `tolerance`: they follow from the rows
-that it names and from the kernels that map.yaml gives for their systems. What the entry says itself stands. The kinds
-that article.yaml lists under `derive` need no entries either: `entries` makes one of each for every table of rates.
+An entry of claims.yaml with ``derive: ratio`` needs no `compute`, `transfer` and `tolerance`: they follow from its rows
+and from the kernels of their systems in map.yaml. What the entry says itself stands. The kinds that article.yaml lists
+under `derive` need no entries: `entries` makes one of each for every table of rates.
 """
 
 from __future__ import annotations
@@ -37,10 +37,7 @@ KINDS: Mapping[str, Mapping[str, Any]] = {kind: defined["default"] for kind, def
 
 def completed(entry: Any, article: str) -> Any:
     """An entry of claims.yaml with what its `derive` leaves out; any other entry as it is.
-
-    Raises:
-        UserError: there is no such kind, a row is not one of numbers.csv, or its system has no one kernel in map.yaml.
-    """
+    Raises UserError if the kind or a row does not exist, or its system has no one kernel in map.yaml."""
     if not isinstance(entry, dict) or "derive" not in entry:
         return entry
     kind = entry["derive"]

@@ -23,10 +23,8 @@ from gemmrepro.operations import shape_of
 @dataclass(frozen=True)
 class Value:
     """A measured number with its 95% interval (equal to the value where the source gives none).
-
     `label` says what was measured under which conditions, ``kernel, n, cache, toolkit``; `sources` names the rows.
-    `took` has the two times behind a ratio: ``3.52 ms where cuBLAS takes 2.69 ms``.
-    """
+    `took` has the two times behind a ratio: ``3.52 ms where cuBLAS takes 2.69 ms``."""
 
     label: str
     value: float

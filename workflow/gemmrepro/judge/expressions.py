@@ -18,10 +18,7 @@ def names_in(expression: str) -> set[str]:
 
 def evaluate(expression: str, values: Mapping[str, float]) -> float:
     """The value of an expression in 64-bit floating point, so that no power of integers can grow without limit.
-
-    Raises:
-        ValueError: it is not arithmetic, uses a name that `values` lacks, divides by zero, or is no finite number.
-    """
+    Raises ValueError for what is no arithmetic, an unknown name, a division by zero, or a result that is not finite."""
     tree = _parse(expression)
     if strange := sorted(names_in(expression) - set(values)):
         raise ValueError(f"there is no '{strange[0]}' among {', '.join(sorted(values)) or 'no names at all'}")

@@ -25,9 +25,7 @@ _RATES = {"bf16": "bf16", "fp16": "fp16_acc32"}
 @dataclass(frozen=True)
 class _Instruction:
     """A tensor-core instruction: how recorded kernels' names and opcodes show it, and where it exists.
-
-    `capabilities` are compute capabilities x 10; `ceiling` is the micro-kernel that measures its rate, if there is one.
-    """
+    `capabilities` are compute capabilities x 10; `ceiling` is the micro-kernel that measures its rate, if any."""
 
     name: str
     kernels: str
@@ -75,9 +73,7 @@ def _parts(
     claim: Claim, readings: Readings, evidence: Evidence, instruction: _Instruction, row: Mapping[str, Any]
 ) -> str:
     """The published ratio over the measured one as a product: the instruction's part, the kernel's and the library's.
-
-    '' where the kernel's published rate, a ceiling or the data sheet's rate is missing.
-    """
+    '' where the kernel's published rate, a ceiling or the data sheet's rate is missing."""
     kernel = registry.kernel(claim.compute["kernel"])
     chip, rate = chip_of(claim.article, claim.hardware), _RATES.get(kernel.compute.dtype_in, "")
     sheet = chip.rate(rate) if chip and rate else None

@@ -97,14 +97,9 @@ def _entry(
     regime: str = IN_TURN,
     beside: Mapping[str, Value] | None = None,
 ) -> Entry:
-    """A claim's verdict, explained, with the values that it rests on. Its command measures what is missing.
-
-    Args:
-        exhibits: the values, as `gemmrepro.judge.metrics.base.exhibit` makes them.
-        toolkit: which built the kernels that it was judged on; None where nothing was measured, or none was needed.
-        expected: the published figure carried over to this GPU by rates, in the measured unit; None where it is not.
-        regime: the one it was judged in; `beside` holds its value in the others that have rows.
-    """
+    """A claim's verdict, explained, with the values behind it (`exhibits`). Its command measures what is missing.
+    `toolkit`: which built the kernels; None where nothing was measured, or none was needed. `expected`: the published
+    figure carried over by rates, in the measured unit; else None. `beside`: its values in other regimes."""
     others = {name: value.as_json() for name, value in (beside or {}).items()}
     return {
         **{name: getattr(claim, name) for name in _CLAIM_KEYS},
@@ -123,7 +118,6 @@ def _entry(
 
 
 def judge(claim: Claim, evidence: Evidence) -> Entry:
-    """The verdict on one claim."""
     if claim.covered_by:
         return _judge_covered(claim, evidence)
     metric = METRICS[claim.metric]
@@ -151,9 +145,7 @@ def judge(claim: Claim, evidence: Evidence) -> Entry:
 
 def _in_regimes(claim: Claim, evidence: Evidence) -> tuple[str, Evidence, dict[str, Value]]:
     """The regime that a claim is judged in, its evidence, and the claim's value in each of the others.
-
-    That is the article's regime, where there are current rows of all that the claim compares; else in turn.
-    """
+    That is the article's regime, where there are current rows of all that the claim compares; else in turn."""
     metric = METRICS[claim.metric]
     values = {}
     for regime in (IN_TURN, *evidence.regimes) if metric.of_rows and evidence.regimes else ():
@@ -181,7 +173,6 @@ def _judge_covered(claim: Claim, evidence: Evidence) -> Entry:
 
 
 def _judge_unmeasured(claim: Claim, evidence: Evidence, reason: NotMeasured) -> Entry:
-    """The verdict on a claim without a reading of the toolkit that counts."""
     exhibits = not_judged(reason.others) if isinstance(reason, OtherToolkitsOnly) else []
     untestable = METRICS[claim.metric].untestable(claim, None, evidence.measured.gpu)
     if untestable:

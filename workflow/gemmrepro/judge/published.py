@@ -31,7 +31,6 @@ COLUMNS: Table = {
     "place": Column("where it is printed", pattern="."),
     "note": _ANY,
 }
-"""The columns of numbers.csv."""
 _TELL_APART = ("table", "system", "dtype", "n", "d", "metric", "hardware", "unit")
 _UNITS = {
     "throughput": ("TFLOP/s", "GFLOP/s"),
@@ -53,13 +52,8 @@ TIMED = ("throughput", "time", "total_time", "kernel_time", "split_time", "ratio
 
 def published_rows(name: str | None = None) -> list[dict[str, Any]]:
     """The numbers of an article, by default of all: n and d as int or None, value as float, empty text as ''.
-
-    `article` is the folder's name; `place` says where a source prints it: ``Section: sentence``, several with ``; ``
-    between them. An article that prints no number has no file.
-
-    Raises:
-        UserError: has a line for every row that is wrong, with file and line.
-    """
+    `place` says where a source prints it: ``Section: sentence``, several with ``; `` between them. An article without
+    numbers has no file. Raises UserError, with file and line of every wrong row."""
     names = articles.article_names() if name is None else (name,)
     paths = {each: articles.folder(each) / articles.NUMBERS for each in names}
     return [{"article": each, **row} for each, path in paths.items() if path.is_file() for row in _read(path)]
@@ -77,10 +71,8 @@ def picked(reference: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> M
 
 def mapping_problems(name: str, every: bool = True) -> list[str]:
     """What is wrong between an article's numbers and its map, each with its file and line.
-
-    That is timed systems without an entry, entries without a row, names of neither a kernel nor a library, and kernels
-    of other types than all the rows have; unless `every` family is at hand, only names in one that is.
-    """
+    Timed systems without an entry, entries without a row, unknown names, and kernels of other types than all the rows
+    have; unless `every` family is at hand, only names in one that is."""
     rows, mapped = published_rows(name), articles.programs(name)
     path, kernels = articles.folder(name) / articles.MAP, {kernel.id: kernel for kernel in registry.kernels()}
     wrong = []

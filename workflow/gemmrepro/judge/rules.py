@@ -53,13 +53,8 @@ def difference(measured: float, published: float) -> str:
 def judge_value(
     value: Value, published: float, tolerance: float, factor: float = FACTOR, same_side: bool = False
 ) -> Verdict:
-    """One value against its published counterpart.
-
-    Args:
-        tolerance: relative, of the published value; 0 for what is counted, which is right or wrong.
-        factor: how far from the published value it is partly right.
-        same_side: whether it has to lie on the same side of 1, as a gain or a loss.
-    """
+    """One value against its published counterpart, within the relative `tolerance` (0 for counts).
+    `factor`: how far from the published value it is partly right; `same_side`: whether it must lie on its side of 1."""
     if tolerance == 0:
         exact = value.ci_low == value.ci_high == published
         return Verdict(REPRODUCED, "exactly so") if exact else Verdict(NOT, "not exactly so")
@@ -160,11 +155,7 @@ def of_many(right: int, unclear: int, total: int) -> str:
 
 def judge_counts(counts: Sequence[Value], what: str, least: int, most: int | None) -> Verdict:
     """Counts of instructions, a value for each build, against the range that every one of them must lie in.
-
-    Args:
-        what: the pattern that was counted, for the reason.
-        most: None where there is no upper limit.
-    """
+    `what`: the pattern that was counted, for the reason; `most`: None where there is no upper limit."""
     wrong = [count for count in counts if count.value < least or (most is not None and count.value > most)]
     wanted = f"at least {least}" if most is None else f"{least} to {most}" if most > least else f"{most or 'none'}"
     if wrong:

@@ -16,7 +16,6 @@ from gemmrepro.judge.judging import judge_all
 
 
 def main(options: Namespace) -> int:
-    """Judge every claim; prints each with its verdict."""
     families = tuple(options.families.split(",")) if options.families else None
     folders = (options.measure, options.gates, options.build)
     judged = judge_all(*folders, families, experiments_dir=options.experiments, regimes_dir=options.regimes)

@@ -30,9 +30,7 @@ _MOST_DIGITS = 32
 
 def number(cell: str, kind: str) -> int | float | None:
     """The number that a cell of a CSV spells, finite and, if whole, in one spelling; None if it spells none.
-
-    Python's own idea of a number takes ``1_75.5``, blanks, digits of any script and "nan".
-    """
+    Python's own idea of a number takes ``1_75.5``, blanks, digits of any script and "nan"."""
     if len(cell) > _MOST_DIGITS or not _SPELLED[kind].fullmatch(cell):
         return None
     if kind == "integer":
@@ -43,9 +41,8 @@ def number(cell: str, kind: str) -> int | float | None:
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table: its meaning and unit; whether cells may be empty, where it does not apply; for text a
-    pattern or the only ones allowed; for numbers the smallest one, or one that all must exceed.
-    """
+    """One column of a table: its meaning, its unit, whether a cell may be empty (where it does not apply).
+    Of text a pattern or the only words allowed; of numbers the smallest, or one that all must exceed."""
 
     meaning: str
     kind: Kind = "text"
@@ -177,11 +174,8 @@ REGIME_ROW: Table = {
     "joules": _number("energy of a launch, the idle GPU's share included", "J", above=0),
     "ready": _count("blocks that began as the regime's rule asks: steady, or rested", 0),
 }
-"""A regime's summary.csv: a kernel, or a baseline, alone at one size.
-
-It has the columns of a sweep's rows. `rounds` counts blocks; `ratio` compares the medians of blocks in the same pass;
-the cache is warm.
-"""
+"""A regime's summary.csv: a kernel, or a baseline, alone at one size, with a warm cache.
+`rounds` counts blocks; `ratio` compares the medians of blocks in the same pass."""
 
 SET = ("dtype", "dtype_out", "layout", "m", "n", "k", "regime")
 """The columns that name a set in a regime."""

@@ -1,6 +1,6 @@
-"""What a row says of its samples and readings: the stage writes it, and the reader of a recording computes it again.
+"""What a row says of its samples and readings: the stage writes it, the reader of a recording computes it again.
 
-The statistics are those of `gemmrepro.stats`; no seed is involved, so that the same samples always give the same cells.
+The statistics are those of `gemmrepro.stats`; without a seed, so the same samples always give the same cells.
 """
 
 from __future__ import annotations
@@ -75,10 +75,8 @@ class Taken:
 
 def counted_power(readings: Sequence[Reading]) -> float | None:
     """The power of a block in W, from the energy counter; None with too few steps of it.
-
     The counter advances in steps. What was used between the first and the last one that was seen, over the time between
-    them, does not depend on where in a step the block began.
-    """
+    them, does not depend on where in a step the block began."""
     steps = [
         after
         for before, after in itertools.pairwise(readings)
@@ -99,10 +97,8 @@ def joules(blocks: Sequence[Taken]) -> float | None:
 
 def regime_cells(regime: str, blocks: Sequence[Taken], baseline: Sequence[Taken] | None) -> dict[str, Any]:
     """The cells of `REGIME_ROW` that follow from a subject's blocks, and those of its baseline in the same passes.
-
     Medians of a pass are compared: within a block nothing of the other side was measured. A burst is over before the
-    energy counter advances, so it has no joules.
-    """
+    energy counter advances, so it has no joules."""
     times = [block.times for block in blocks]
     compared = NOT_COMPARED
     if baseline is not None:

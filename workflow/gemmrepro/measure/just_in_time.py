@@ -1,13 +1,12 @@
 """Compile kernels in cuTile just in time on this machine's GPU, and check that they do what their binaries do.
 
-The article calls ``cuda.tile.launch``, which compiles for the arrays that it is passed. This suite runs binaries that
-were compiled ahead of time (`gemmrepro.build.cutile`), for no particular array. This stage runs both on the same
-operands; they must write the same bits. The verdict also says whether the machine code is the same: arrays tell the
-compiler more than the record promises.
+The article calls ``cuda.tile.launch``, which compiles for the arrays that it is passed; this suite runs binaries that
+were compiled ahead of time for no particular array (`gemmrepro.build.cutile`). Both must write the same bits here. The
+verdict also says whether the machine code is the same: arrays tell the compiler more than the record promises.
 
     python -m gemmrepro just-in-time --family cutile --build results/build --out results/just_in_time/cutile.json
 
-It needs a GPU and the CUDA 13 image's packages. If one is missing, the check is skipped and the verdict says why.
+Without a GPU or the CUDA 13 image's packages the check is skipped, and the verdict says why.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, LibraryStep, Step
 
 TOOLKIT = "cuda13"
-"""The toolkit whose image holds cuTile."""
 
 SEED = 7
 

@@ -3,11 +3,9 @@
     python -m gemmrepro own --kernel my_gemm.py --config results/config.json --journal results/sweep/own/my_gemm \\
         --out results/own/my_gemm.json
 
-Cases, bounds, rounds and regimes are those of the suite's kernels. Each part is a process of its own: where the file
-crashes, hangs or corrupts the GPU's context, that process ends, the result says so, and what was finished is kept.
-
-A Python file may launch where it likes. So each timed launch is also made while its stream is held: what has reached C
-before the stream goes on was launched elsewhere, where no time would count it.
+Each part is a process of its own: if the file crashes, hangs or corrupts the GPU's context, the result says so, and
+what was finished is kept. A file may launch where it likes, so each timed launch is also made while its stream is held:
+what has reached C before the stream goes on was launched elsewhere, where no time would count it.
 """
 
 from __future__ import annotations
@@ -83,9 +81,7 @@ def elsewhere(session: device.Session, call: Callable[[], None], output: Any, la
 
 class Watched(Rounds):
     """Rounds that also look, before and after each timing, whether a launch runs on its stream.
-
-    A file's `bind` may read the inputs, so what is judged again was bound before they were replaced.
-    """
+    A file's `bind` may read the inputs, so what is judged again was bound before they were replaced."""
 
     def second(self, point: Point, workspace: Workspace, median: float) -> Second:
         second = super().second(point, workspace, median)

@@ -1,8 +1,7 @@
 """What the regimes measure of a family, in which order, and the journal of what was measured.
 
-Subjects of one problem and shape, the kernels and the libraries they are compared with, form a set. A pass visits all
-subjects of a set once, each alone; the next pass visits them backwards (A B C C B A), so that a drift that is linear in
-time is the same for all of them once a pair of passes is complete.
+Kernels and libraries of one problem and shape form a set. A pass visits all of a set once, each alone; the next pass
+backwards (A B C C B A), so a drift that is linear in time is the same for all once a pair of passes is complete.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ class RegimeSettings:
         toolkits: a kernel is measured with the first of these that compiles it.
         seconds: a sustained block is timed for this long.
         pairs: of passes, by regime.
-        kernels: ids of the only kernels to measure; None: all that are timed.
-        minutes: after which no pair of passes begins; None: without a limit.
+        kernels: the only ones to measure, by id; None: all that are timed.
+        minutes: after which no pair of passes begins; None: no limit.
     """
 
     document: Mapping[str, Any]
@@ -111,10 +110,7 @@ def sets(points: Sequence[Point], toolkits: Sequence[str]) -> list[Set]:
 
 def pairs(members: Sequence[Set], counts: Mapping[str, int]) -> list[Pair]:
     """Every pair of passes, in the order in which they are measured; `counts` are by regime.
-
-    Each regime visits all sets before any set is visited again, so that a time limit leaves the fewest gaps, and what
-    is repeated is spread over time.
-    """
+    Each regime visits all sets before any again, so a time limit leaves the fewest gaps."""
     return [
         Pair(number, regime, each)
         for number in range(max(counts.values(), default=0))

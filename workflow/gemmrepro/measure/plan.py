@@ -28,7 +28,6 @@ class Settings:
         interval: a round of a point ends when its 95% intervals are narrower than this, relative to their values.
         seconds_per_round: the most time that a round of a point takes.
         samples_per_round: the fewest and the most.
-        counters: sizes at which hardware counters are read.
     """
 
     document: Mapping[str, Any]
@@ -106,10 +105,7 @@ class Point:
 
 def not_timeable(kernel_id: str, toolkit: str, build_key: str, gates: Path) -> str | None:
     """Why this binary must not be timed, or None if it may be: only what passed its gate is ever timed.
-
-    Raises:
-        UserError: the gate's verdict is missing or corrupt.
-    """
+    Raises UserError if the gate's verdict is missing or corrupt."""
     gate = read_json(
         Path(gates) / f"{kernel_id}.json",
         "the gate's verdict",
@@ -143,12 +139,8 @@ def plan_points(
     beyond: Callable[[Kernel, Shape], str] = lambda *_: "",
 ) -> tuple[list[Point], list[Skipped]]:
     """Every point of a sweep, in the order of input sizes, and what is left out and why.
-
-    Args:
-        refuse: why a kernel's binary of a toolkit must not be timed, or None.
-        is_timed_at: whether the configuration wants a kernel at a size.
-        beyond: why a shape is beyond the GPU for a kernel, or "". Where all lack memory a smaller is timed.
-    """
+    `refuse`: why a binary must not be timed, or None; `is_timed_at`: whether the configuration wants a kernel at a
+    size; `beyond`: why a shape is beyond the GPU, or "". Where all lack memory a smaller is timed."""
     points: list[Point] = []
     skipped: list[Skipped] = []
     used: dict[tuple[str, str, Shape], Problem] = {}  # a library has one row a type and shape, whatever the layout
@@ -247,8 +239,8 @@ PRODUCTS = 4
 """Products in float64 that a problem's results are judged by: C* and its scale, before and after the timing."""
 
 REFERENCE_SECONDS, LAUNCH_SECONDS, WATCHDOG_SECONDS = 30.0, 5.0, 2.0
-"""The most that a problem's reference, a launch, and a launch on a GPU that also drives a display may take. Some ten
-launches stand behind a row. A display's watchdog ends a launch after a few seconds."""
+"""The most that a problem's reference, a launch, and a launch on a GPU that drives a display may take: some ten
+launches stand behind a row, and a display's watchdog ends one after a few seconds."""
 
 USUAL_MHZ = 1500
 """The clock of a GPU that does not say its own."""

@@ -26,8 +26,7 @@ class Check:
 
     Attributes:
         passed: whether it, and the second judgement if there was one, found nothing wrong.
-        err_scaled_max: max |C - C*| / (|A||B|) in units of the output type's roundoff, where the gate computes it.
-        err_fro: relative error in the Frobenius norm, where the gate computes it.
+        err_scaled_max, err_fro: as `gates.gate.Verdict`, where the gate computes them.
         estimate_us: the time of a launch.
         algorithm: the library's algorithm that a trial chose (`gemmrepro.gpu.cublas`); None if it has no choice.
         confirmed: whether a kernel was judged again on other inputs after it was timed (`gemmrepro.measure.workspace`).
@@ -64,13 +63,9 @@ class Round:
 class Sweep:
     """A sweep that is ready to start or to resume, and its journal by point.
 
-    An entry of the journal counts only for the same run, GPU, driver, baseline and settings.
-
-    Attributes:
-        build: the folder of build records.
-        loaded: binaries by kernel id and toolkit.
-        versions: of the baselines' libraries, by baseline.
-        free: bytes of GPU memory that were free before it: what lacked memory is tried again where that differs.
+    An entry of the journal counts only for the same run, GPU, driver, baseline and settings. `versions`: of the
+    baselines' libraries. `free`: GPU memory in bytes that was free before; what lacked memory is tried again where it
+    differs.
     """
 
     session: Session
@@ -115,7 +110,6 @@ class Sweep:
         return {**self.machine, **own, "protocol": PROTOCOL, **({"free": self.free} if lacking else {})}
 
     def check(self, point: Point) -> Check | None:
-        """The check of `point`'s subject, if there is one."""
         for lacking in (False, True):
             document = self.journal.get(point.entry("check"), self._check_identity(point, lacking))
             if document is not None:
@@ -156,10 +150,7 @@ class Sweep:
 
 def timed_kernels(family: str, chosen: str | None = None) -> dict[str, Kernel]:
     """The timed kernels of a family by id, or those `chosen`, a comma-separated list of ids.
-
-    Raises:
-        UserError: an id is none of a timed kernel of the family.
-    """
+    Raises UserError if an id is none of a timed kernel of the family."""
     kernels = {kernel.id: kernel for kernel in registry.kernels(family) if kernel.timing.timed}
     if chosen is None:
         return kernels
@@ -173,10 +164,7 @@ def load_binaries(
     session: Session, kernels: Mapping[str, Kernel], toolkits: tuple[str, ...], build: Path, gates: Path
 ) -> tuple[dict[tuple[str, str], Loaded], dict[tuple[str, str], str]]:
     """The binaries of `kernels` that may be timed, by kernel and toolkit, and why the others may not.
-
-    Raises:
-        UserError: a build record or a gate's verdict is missing or corrupt.
-    """
+    Raises UserError if a build record or a gate's verdict is missing or corrupt."""
     loaded: dict[tuple[str, str], Loaded] = {}
     refused: dict[tuple[str, str], str] = {}
     for kernel in kernels.values():
@@ -201,13 +189,9 @@ def prepare(
 ) -> Sweep:
     """Load, plan and open the journal; trials of a baseline's algorithms may take no longer than a round.
 
-    Args:
-        kernels: those to time, by id, all of one family.
-        free: free memory in bytes as the parent process found it, which has also reported what is left out.
-        given: what is loaded already, and not to be looked for in `build` and `gates`.
-
-    Raises:
-        UserError: a build record or a gate's verdict is missing or corrupt.
+    `kernels`: those to time, by id, of one family. `free`: free bytes as the parent process found them, which has also
+    said what is left out. `given`: what is loaded already. Raises UserError if a record or a verdict is missing or
+    corrupt.
     """
     loaded, refused = (dict(given), {}) if given else load_binaries(session, kernels, settings.toolkits, build, gates)
     room = Room(session.gpu, session.free_bytes() if free is None else free)
@@ -252,11 +236,8 @@ def is_built(kernel: Kernel, toolkit: str, build: Path) -> bool:
 
 def load_timeable(session: Session, kernel: Kernel, toolkit: str, build: Path, gates: Path) -> Loaded:
     """Load a binary that may be measured.
-
-    Raises:
-        NotTimeable: this GPU or its driver cannot run it, or it did not pass its gate.
-        UserError: its build record or its gate's verdict is missing or corrupt.
-    """
+    Raises NotTimeable if the GPU or driver cannot run it or it did not pass its gate, UserError for a corrupt or
+    missing record or verdict."""
     # A gate says nothing of a binary that cannot run: that is asked first.
     if needs := requirement(kernel, session.gpu.compute_capability):
         raise NotTimeable(f"needs {needs}")

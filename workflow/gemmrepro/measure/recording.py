@@ -1,8 +1,7 @@
 """A recording's files: their names, reading them, refusing them, their hashes, and which rows are of today's builds.
 
-The manifest of a family's recording holds the SHA-256 of each of its files. It finds a file that was damaged, edited or
-exchanged after it was recorded. Who rewrites the manifest as well has to satisfy every other check
-(`gemmrepro.recordings`).
+A family's manifest holds the SHA-256 of each of its files, and finds what was damaged, edited or exchanged. Who
+rewrites the manifest as well has to satisfy every other check (`gemmrepro.recordings`).
 """
 
 from __future__ import annotations
@@ -63,7 +62,6 @@ def refused(path: Path, place: str, why: str) -> UserError:
 
 
 def named(row: Mapping[str, Any]) -> str:
-    """A row's point, for a message."""
     return " ".join(str(row[column]) for column in POINT if row[column] not in ("", None))
 
 
@@ -113,13 +111,8 @@ def write_manifest(folder: Path) -> None:
 
 def check_manifest(folder: Path, *names: str) -> None:
     """Check a recording's files against its manifest; where none of them is there, there is nothing to check.
-
-    Args:
-        names: the only files to check; default: all.
-
-    Raises:
-        UserError: there is no manifest, or names the first file that differs, is missing, or is not listed.
-    """
+    `names`: the only files to check; default: all. Raises UserError if there is no manifest, or a file differs, is
+    missing or is not listed."""
     path = folder / MANIFEST
     if not path.is_file() and not any((folder / name).is_file() for name in names or [*manifest(folder)["files"]]):
         return
@@ -139,10 +132,7 @@ def read_sanitizers(path: Path) -> dict[str, Any]:
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
     """A CSV's rows as text.
-
-    Raises:
-        UserError: the file is missing, or is not a CSV with exactly these columns in every line.
-    """
+    Raises UserError if the file is missing, or is not a CSV with exactly these columns in every line."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = list(csv.reader(file, strict=True))
@@ -180,9 +170,7 @@ class CurrentKeys:
 
 def kernels_behind(family: str, row: Mapping[str, str]) -> list[Kernel]:
     """The kernel of a row; of a library's, those of the family that are compared with it on these types.
-
-    Empty if today's family declares no such kernel or library with these types, slices, toolkits and baseline.
-    """
+    Empty if today's family declares no such kernel or library with these types, slices, toolkits and baseline."""
     kernels = [kernel for kernel in registry.kernels(family) if kernel.compute.dtype_in == row["dtype"]]
     if row["toolkit"] == LIBRARY:
         alike = row["d"] == "" and row["baseline"] in ("", row["kernel"])
@@ -199,10 +187,8 @@ def kernels_behind(family: str, row: Mapping[str, str]) -> list[Kernel]:
 
 def mark(rows: Iterable[Mapping[str, str]], build: Path) -> list[dict[str, str]]:
     """Rows of a summary or of counters with their status set.
-
-    A row is "current" if its run key is today's: the same binary, launched identically on the same shape. Otherwise,
-    or if it belongs to no kernel as it is declared (`kernels_behind`), it is "stale". Rows of libraries have no build.
-    """
+    "current" if its run key is today's: the same binary, launched identically on the same shape. Else, or without a
+    kernel as declared today (`kernels_behind`), "stale". Rows of libraries have no build."""
     keys = CurrentKeys(build)
 
     def is_current(row: Mapping[str, str]) -> bool:

@@ -36,12 +36,11 @@ KELVIN = 1.0
 
 HOT_SPAN, HOT_MOST = 3.0, 12.0
 """Seconds over which the temperature of a hot GPU rises by no more than KELVIN, and after which heating ends anyway. A
-die follows its power within a second or two; the heat sink behind it takes minutes, and the balanced order of blocks
-cancels its slow drift."""
+die follows its power within a second or two; a heat sink takes minutes, and the balanced order cancels its drift."""
 
 STEADY_LEAST, STEADY_MOST = 0.4, 3.0
-"""Seconds that a kernel runs before it may count as steady, and after which it is timed anyway, its block marked. 0.4 s
-hold several updates of NVML's clock and power."""
+"""Seconds that a kernel runs before it may count as steady (several updates of NVML's clock and power), and after which
+it is timed anyway, its block marked."""
 
 STEADY_SPAN = 0.3
 """Seconds whose first and second half are compared."""
@@ -63,8 +62,8 @@ REST_STEP = 0.1
 """Seconds between two looks at a resting GPU."""
 
 CHUNK_SECONDS = 0.05
-"""Launches of a sustained block are queued, and timed, in chunks of about this long; two are always queued, so that the
-GPU never waits for the host."""
+"""Launches of a sustained block are queued, two chunks at a time so that the GPU never waits, in chunks of about this
+length, each of which is timed."""
 
 LEAST_CHUNKS = 3
 """The fewest chunks of a sustained block, however long a launch is."""
@@ -85,9 +84,7 @@ def takes(recordings: Path, family: str) -> list[Path]:
 @dataclass(frozen=True)
 class Reading:
     """What NVML says at one moment on the clock of the device; None where the GPU has no such sensor.
-
-    `power_w` is momentary, `throttle` NVML's mask of reasons, `energy_j` the total counter.
-    """
+    `power_w` is momentary, `throttle` NVML's mask of reasons, `energy_j` the total counter."""
 
     at_s: float
     clock_mhz: float | None = None

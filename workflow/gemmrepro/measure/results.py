@@ -151,11 +151,7 @@ def wrong(sweep: Sweep) -> list[Skipped]:
 def circumstances(
     sweep: Sweep, binaries: Iterable[tuple[str, str]], config: Mapping[str, Any], skipped: Iterable[Skipped]
 ) -> dict[str, Any]:
-    """What run.json says of any measurement on this GPU (workflow/schemas/run.schema.yaml).
-
-    Args:
-        binaries: kernel and toolkit of those that were launched.
-    """
+    """What run.json says of any measurement on this GPU; `binaries` (kernel, toolkit) are those that were launched."""
     return {
         "source": "live",
         "gpu": sweep.session.gpu.describe(),
@@ -352,11 +348,7 @@ LAUNCH = "launch__"
 
 
 def collect(session: Session, runs: Sequence[tuple[Loaded, Shape]]) -> tuple[list[dict[str, Any]], str]:
-    """Read METRICS of runs of loaded kernels.
-
-    Returns:
-        (rows of counters.csv, why some or all runs have none or '').
-    """
+    """Read METRICS of runs of loaded kernels: rows of counters.csv, and why some or all runs have none, or ""."""
     rows: list[dict[str, Any]] = []
     if not runs:
         return rows, ""

@@ -122,9 +122,7 @@ class Rounds:
 
     def confirm(self, medians: Mapping[Point, float], workspace: Workspace, timer: timing.Timer) -> None:
         """Judge again, on other inputs, the kernels that were just timed; `medians` are in µs.
-
-        Those that were judged so before are left out, unless they have become quicker.
-        """
+        Those that were judged so before are left out, unless they have become quicker."""
         sweep = self._sweep
         shortest: dict[tuple[Any, ...], tuple[Point, float]] = {}
         for point, median in sorted(medians.items(), key=lambda timed: -timed[1]):
@@ -154,9 +152,7 @@ class Rounds:
 
     def ensure_checked(self, point: Point, workspace: Workspace, timer: timing.Timer) -> Check:
         """The check of `point`'s subject, executed now if the journal has none.
-
-        A library keeps the algorithm that was chosen at its first check.
-        """
+        A library keeps the algorithm that was chosen at its first check."""
         sweep = self._sweep
         check, trials = sweep.check(point), sweep.session.trials
         if check is None and (reason := self._too_long(point)):

@@ -68,9 +68,7 @@ class Measurements:
     @cached_property
     def toolkit(self) -> str | None:
         """The toolkit that represents it: the one with current rows of the most kernels, else with any rows.
-
-        Ties go to the first in TOOLKITS. None if there are no rows.
-        """
+        Ties go to the first in TOOLKITS. None if there are no rows."""
         for rows in (self.summary[is_current(self.summary)], self.summary):
             kernels = {toolkit: rows.loc[rows["toolkit"] == toolkit, "kernel"].nunique() for toolkit in TOOLKITS}
             if any(kernels.values()):
@@ -108,10 +106,7 @@ def read_cells(path: Path, remedy: str) -> pd.DataFrame:
 
 def with_types(rows: pd.DataFrame, kinds: Mapping[str, str], path: Path, remedy: str) -> pd.DataFrame:
     """`rows` of text with types by column: text as str ('' when empty), whole numbers as Int64, others as float.
-
-    Raises:
-        UserError: a cell of numbers holds none; names its line.
-    """
+    Raises UserError, with the line, if a cell of numbers holds none."""
     for name, kind in kinds.items():
         cells = rows[name]
         if kind == "text":
@@ -172,7 +167,6 @@ def select(rows: pd.DataFrame, **cells: Any) -> pd.DataFrame:
 
 
 def cubes(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows with m = n = k."""
     return rows[((rows["m"] == rows["n"]) & (rows["n"] == rows["k"])).fillna(False).astype(bool)]
 
 
@@ -225,7 +219,6 @@ def load_regimes(folder: Path | str | None, family: str) -> Regimes:
 def write_regimes(
     out: Path, rows: list[dict[str, Any]], samples: pd.DataFrame, readings: pd.DataFrame, run: Mapping[str, Any]
 ) -> None:
-    """Write the four files of a family's regimes into `out`."""
     write_atomic(out / SUMMARY, csv_text(rows, REGIME_COLUMNS))
     write_atomic(out / SAMPLES, parquet(samples))
     write_atomic(out / READINGS, parquet(readings))
@@ -253,10 +246,7 @@ class Subject:
 
 def by_point(samples: pd.DataFrame, readings: pd.DataFrame) -> dict[RegimePoint, Subject]:
     """Samples and readings of regimes, as the files hold them, by row.
-
-    Raises:
-        ValueError: readings are of no block, or samples of a block contradict each other; says which.
-    """
+    Raises ValueError if readings are of no block, or samples of a block contradict each other."""
     by_block = readings.groupby([*REGIME_POINT, "block"], sort=False)
     sensed = {tuple(map(str, name)): _readings(part) for name, part in by_block}
     subjects: dict[RegimePoint, Subject] = {}

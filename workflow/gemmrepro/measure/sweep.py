@@ -3,14 +3,13 @@
     python -m gemmrepro sweep --family ladder --config results/config.json --build results/build \\
         --gates results/gates --journal results/sweep/ladder --out results/measure/ladder
 
-With ``--regimes`` its kernels run alone, in the regimes of `gemmrepro.measure.regimes`: sustained, and in bursts. They
-have a journal and an output of their own (results/sweep/regimes/ladder, results/regimes/ladder), and what is finished
-there is a pair of passes over a set (`gemmrepro.measure.passes`). The rest is about a sweep without it.
+With ``--regimes`` its kernels run alone, sustained and in bursts (`gemmrepro.measure.regimes`), with a journal and an
+output of their own; what is finished there is a pair of passes over a set (`gemmrepro.measure.passes`).
 
 Each round is a process of its own and visits every point once, in random order, with fresh random inputs in freshly
-allocated memory. The rounds' medians therefore vary as they would over time and between runs (see gemmrepro.stats).
-Each finished round of a point goes into the journal, a folder with one small file per entry: a killed sweep continues
-where it stopped. An entry counts only for the same run (run key), GPU, driver, baseline and timing settings.
+allocated memory. The rounds' medians therefore vary as they would over time and between runs (see gemmrepro.stats). A
+killed sweep continues from its journal, a small file per finished round of a point, which counts only for the same run
+key, GPU, driver, baseline and timing settings.
 
 GEMM is timed as C = AB (alpha = 1, beta = 0). The baseline is also a point, measured against itself: its ratio must be
 1, and the width of its interval is the noise floor of every other ratio.
@@ -54,10 +53,7 @@ def _round_process(arguments: Namespace, number: int, free: int) -> subprocess.P
 
 def _told_to_start() -> float | None:
     """Wait in a round's process; the deadline on the clock of time.monotonic, or None.
-
-    Raises:
-        SystemExit: the parent has cancelled the round.
-    """
+    Raises SystemExit if the parent has cancelled the round."""
     line = sys.stdin.readline()
     if not line:
         raise SystemExit(0)
@@ -66,9 +62,7 @@ def _told_to_start() -> float | None:
 
 def run_rounds(sweep: Sweep, arguments: Namespace, deadline: float | None) -> int:
     """Measure every round that the journal lacks; returns the exit code of the last one that ran.
-
-    Each round's process imports its libraries while the round before it is measured.
-    """
+    Each round's process imports its libraries while the round before it is measured."""
     todo = sweep.todo()
     if len(todo) < sweep.total:
         say(f"{sweep.total - len(todo)} of {sweep.total} rounds of points are in the journal already")

@@ -1,13 +1,12 @@
 """Device operands of one problem, and the judgements of a result before and after it is timed.
 
 The second judgement is on inputs that a kernel has not seen. Every timed launch finds the same inputs and, in C, the
-right result. A kernel could tell: it might return if C is no poison, give back what it stored earlier, or compute
-honestly a fixed number of times. So the inputs are replaced in place, C is left with other numbers, and the launch must
-be right and take about as long as the samples say, once in the first round, and again in a later one that is much
-quicker.
+right result, and a kernel could tell: return if C is no poison, give back what it stored, or compute honestly a fixed
+number of times. So the inputs are replaced in place, C is left with other numbers, and the launch must be right and
+take about as long as the samples say, in the first round, and again in a later one that is much quicker.
 
 What was timed as graphs is also launched as one: twice, back to back, on two copies of the operands, of which the
-second must be right. Samples of such launches may be so short that skipping work stays within what time allows.
+second must be right, since in so short a sample skipped work stays within what time allows.
 """
 
 from __future__ import annotations
@@ -112,8 +111,7 @@ QUICKER = 0.8
 """A round whose median is below this share of the one judged is judged again. Honest rounds differ by a few percent."""
 
 FLUSHES = 8
-"""Times that L2 is flushed before such a launch. The GPU is to be busy until the host has submitted it: otherwise its
-time would be that of the submission."""
+"""L2 flushes before such a launch: they keep the GPU busy until the host has submitted it."""
 
 TRIES = 3
 """Launches, each on inputs of its own, that must all be too slow."""
@@ -124,13 +122,8 @@ Launch = Callable[[], None]
 @dataclass(frozen=True)
 class Second:
     """A kernel to judge again, within its bound.
-
-    Attributes:
-        bind: gives a launch on a copy of the operands, 0 or 1; a kernel's workspace is held from then on, one kernel's
-            at a time.
-        shortest_us: the shortest median of its samples.
-        graphs: whether a sample was a graph of launches.
-    """
+    `bind`: gives a launch on copy 0 or 1 of the operands; from then on it holds the kernel's workspace, one at a time.
+    `shortest_us`: the shortest median of its samples. `graphs`: whether a sample was a graph of launches."""
 
     bind: Callable[[int], Launch]
     kernel: Kernel | None
@@ -164,8 +157,7 @@ class SecondLook:
 
     def _launched(self, second: Second) -> tuple[float, str]:
         """The time in µs of a launch that finds neither its operands in L2 nor a right result or poison in C; and what
-        is wrong with its result, or "".
-        """
+        is wrong with its result, or ""."""
         launch = second.bind(0)
         self._workspace.scramble()
         for _ in range(FLUSHES):

@@ -15,11 +15,7 @@ NONFINITE = ("nan", "raise")
 
 
 def check_matrix(array: Any, name: str) -> None:
-    """Refuse anything but a float64 matrix.
-
-    Raises:
-        UserError: `array` is not two-dimensional, or not of float64.
-    """
+    """Refuse anything but a float64 matrix. Raises UserError if `array` is not two-dimensional, or not of float64."""
     if getattr(array, "ndim", None) != 2:
         raise UserError(f"{name} must be a matrix (two dimensions); reshape it.")
     if array.dtype != np.float64:
@@ -40,13 +36,8 @@ def check_operands(a: Any, b: Any) -> None:
 
 def set_aside(a: Any, b: Any, nonfinite: str = "nan") -> tuple[Any, Any, Any, Any]:
     """Operands with every row of A and column of B that is not finite replaced by zeros.
-
-    Returns:
-        (A, B, rows of A that were replaced [m,1], columns of B that were replaced [1,n]); `spoil` puts NaN back.
-
-    Raises:
-        UserError: bad operands; Inf or NaN with `nonfinite` "raise"; `nonfinite` is neither "nan" nor "raise".
-    """
+    Returns (A, B, replaced rows [m,1], replaced columns [1,n]); `spoil` puts NaN back. Raises UserError for bad
+    operands, for Inf or NaN with `nonfinite` "raise", and for any `nonfinite` but "nan" and "raise"."""
     check_operands(a, b)
     if nonfinite not in NONFINITE:
         raise UserError(f"nonfinite is {nonfinite!r}; choose 'nan' or 'raise'.")
@@ -62,9 +53,7 @@ def set_aside(a: Any, b: Any, nonfinite: str = "nan") -> tuple[Any, Any, Any, An
 
 def ceil_log2(x: Any) -> Any:
     """ceil(log2 x) of float64 `x` >= 0, exactly (a floating-point log2 errs next to powers of two); int32.
-
-    0 for x = 0, whose logarithm is minus infinity: the scale of a zero slice, row or column is 1.
-    """
+    0 for x = 0, whose logarithm is minus infinity: the scale of a zero slice, row or column is 1."""
     xp = namespace(x)
     fraction, exponent = xp.frexp(x)
     return (exponent - (fraction == 0.5)).astype(xp.int32)
@@ -72,10 +61,7 @@ def ceil_log2(x: Any) -> Any:
 
 def peak(x: Any, scale: str) -> Any:
     """max |x| over the matrix [1,1], each row [m,1] or each column [1,n]; 0 for an empty one.
-
-    Raises:
-        UserError: `scale` is not "matrix", "row" or "column".
-    """
+    Raises UserError if `scale` is not "matrix", "row" or "column"."""
     axes = {"matrix": (0, 1), "row": 1, "column": 0}
     if scale not in axes:
         raise UserError(f"scale is {scale!r}; choose 'matrix', 'row' or 'column'.")
@@ -90,14 +76,8 @@ def _largest(digits: Any) -> int:
 
 
 def exact(a: Any, b: Any) -> Any:
-    """The product of integer-valued float64 `a` [m,k] and `b` [k,n], exactly.
-
-    Computed as a float64 product, whose partial sums are integers of at most 2^53. With CuPy arrays that is a cuBLAS
-    DGEMM: leave its FP64 emulation off.
-
-    Raises:
-        UserError: the digits are too large for a guarantee.
-    """
+    """The product of integer-valued float64 `a` [m,k] and `b` [k,n], exactly, as a float64 product of sums up to 2^53.
+    With CuPy it is a cuBLAS DGEMM: leave FP64 emulation off. Raises UserError for digits too large for a guarantee."""
     if a.shape[1] * _largest(a) * _largest(b) > 1 << DOUBLE_BITS:
         raise UserError("these digits sum beyond 2^53, where float64 rounds; split k into blocks.")
     return a @ b
@@ -105,10 +85,7 @@ def exact(a: Any, b: Any) -> Any:
 
 def int32(a: Any, b: Any) -> Any:
     """The same product as an int32 accumulator computes it, returned as int64 [m,n].
-
-    Raises:
-        UserError: a sum of absolute values may pass 2^31 - 1, so the accumulator may overflow.
-    """
+    Raises UserError if a sum of absolute values may pass 2^31 - 1, so the accumulator may overflow."""
     if a.shape[1] * _largest(a) * _largest(b) > INT32_LIMIT:
         raise UserError(f"inner products of {a.shape[1]} of these digits may overflow int32; split k into blocks.")
     return exact(a, b).astype(np.int64)

@@ -34,8 +34,8 @@ def guaranteed(
 
     Args:
         significant, step, slices, d: as in `article.Fused`; beta follows from them and `k`.
-        accumulator, k_block: bits of the accumulator of a pair's products, and the number of products after which it
-            is added to a wider one; None: never.
+        accumulator, k_block: bits of the accumulator of a pair's products, and the number of products after which it is
+            added to a wider one; None: never.
         lost: the relative error of such a sum if its digits may need more bits than it has.
     """
     beta = min(exactness.exact_bits(k), significant)
@@ -53,13 +53,8 @@ def guaranteed(
 
 def smallest_d(a: Split, b: Split, abs_product: Any, law: str = "random") -> int:
     """The least d for which what Fast Mode drops satisfies 2 sqrt(k) u |A||B| everywhere: the article's criterion.
-
-    Args:
-        abs_product: |A||B| [m,n].
-        law: how dropped pairs add up, "worst" or "random" (`truncation`).
-
-    Residuals of the splits, which no d removes, are left out. Returns slices_a + slices_b - 1 if only all pairs do.
-    """
+    `abs_product`: |A||B| [m,n]; `law`: how dropped pairs add up, "worst" or "random" (`truncation`). Residuals of the
+    splits, which no d removes, are left out. Returns slices_a + slices_b - 1 if only all pairs do."""
     if law not in ("worst", "random"):
         raise UserError(f"law is {law!r}; choose 'worst' or 'random'.")
     xp = namespace(a.residual)

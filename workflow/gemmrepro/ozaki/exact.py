@@ -59,9 +59,7 @@ BLOCK_BYTES = 1 << 28
 
 def product_double_double(a: Any, b: Any) -> tuple[Any, Any]:
     """(hi, lo) [m,n]: AB to about k 2^-104 |A||B|, while products stay within 2^-969 to 2^996. NumPy or CuPy.
-
-    In blocks of k as long as BLOCK_BYTES allow: few large operations keep a GPU busy, many small ones do not.
-    """
+    In blocks of k as long as BLOCK_BYTES allow: few large operations keep a GPU busy, many small ones do not."""
     check_operands(a, b)
     xp = namespace(a)
     hi, lo = xp.zeros((a.shape[0], b.shape[1])), xp.zeros((a.shape[0], b.shape[1]))
@@ -74,9 +72,7 @@ def product_double_double(a: Any, b: Any) -> tuple[Any, Any]:
 
 def product_by_halves(a: Any, b: Any) -> tuple[Any, Any]:
     """The same for few rows and columns and a long k: all products at once, then added by halves of k.
-
-    Takes some 100 m k n bytes, and log2 k steps instead of k. To about log2(k) 2^-104 |A||B|.
-    """
+    Takes some 100 m k n bytes, and log2 k steps instead of k. To about log2(k) 2^-104 |A||B|."""
     check_operands(a, b)
     xp = namespace(a)
     hi, lo = two_product(a[:, :, None], b[None, :, :])
@@ -131,13 +127,8 @@ def frobenius(difference: Any, reference: Any) -> float:
 
 def articles(c: Any, fp64_product: Any, norm: str = "frobenius") -> float:
     """The article's measure: the distance to an FP64 product (PyTorch's), which has errors itself, relative to it.
-
-    The article does not say which norm. The Frobenius norm explains its figures (`article`); "max" takes max |C - C64|
-    / max |C64|.
-
-    Raises:
-        UserError: another norm.
-    """
+    The Frobenius norm explains the article's figures, which name none; "max" takes max |C - C64| / max |C64|. Raises
+    UserError for another norm."""
     xp = namespace(c)
     difference = xp.abs(c - fp64_product)
     if norm == "frobenius":

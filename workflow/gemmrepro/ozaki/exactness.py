@@ -58,11 +58,7 @@ FORMATS = {
 
 
 def named(name: str) -> Format:
-    """The format of that name.
-
-    Raises:
-        UserError: there is none; the message lists all formats.
-    """
+    """The format of that name. Raises UserError, with all formats, if there is none."""
     if name not in FORMATS:
         raise UserError(f"there is no slice format {name!r}; choose one of {', '.join(FORMATS)}.")
     return FORMATS[name]
@@ -77,10 +73,7 @@ def exact_bits(k: int, accumulator: int = FP32_BITS) -> int:
 
 def rho(k: int, fmt: Format, accumulator: int = FP32_BITS) -> int:
     """The article's rho = max(ceil(53 - (accumulator - log2 k) / 2), 53 - m2), of inner products of `k` terms.
-
-    Raises:
-        UserError: so many terms that not even one bit per slice is exact.
-    """
+    Raises UserError for so many terms that not even one bit per slice is exact."""
     bits = min(exact_bits(k, accumulator), fmt.significant)
     if bits < 1:
         raise UserError(

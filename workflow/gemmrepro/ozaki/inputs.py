@@ -64,9 +64,7 @@ def cancelling(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
 
 def complementary(rng: np.random.Generator, m: int, n: int, k: int) -> Pair:
     """Rows of A and columns of B are large (2^40) in disjoint places and hold a few small elements elsewhere.
-
-    The large ones meet zeros, so |A||B| is that of the small ones: 2^40 below the product of the norms.
-    """
+    The large ones meet zeros, so |A||B| is that of the small ones: 2^40 below the product of the norms."""
     a, b = normal(rng, m, n, k)
     place = np.arange(k) % 4
     a[:, place == 0] *= 2.0**40

@@ -10,10 +10,7 @@ from gemmrepro.errors import UserError
 
 def select(slices_a: int, slices_b: int, d: int | None = None) -> list[tuple[int, int]]:
     """The pairs in the article's order, p by p. `d` None keeps all; d >= slices_a + slices_b - 1 does too.
-
-    Raises:
-        UserError: d below 1 or a negative count.
-    """
+    Raises UserError for d below 1 or a negative count."""
     if slices_a < 0 or slices_b < 0:
         raise UserError(f"there cannot be {slices_a} x {slices_b} slices; give counts of 0 or more.")
     if d is not None and d < 1:

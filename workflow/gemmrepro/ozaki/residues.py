@@ -58,10 +58,7 @@ def _rounded_up(x: Any, scale: str) -> tuple[Any, Any]:
 
 def exponents_by_products(a: Any, b: Any, count: int, rounding: str = "truncate") -> tuple[Any, Any]:
     """(s [m,1], t [1,n]), int32, from one INT8 product of magnitudes rounded up. `rounding` is that of A' and B'.
-
-    Raises:
-        UserError: k above 2^17, for which the INT8 product might overflow, or too few moduli.
-    """
+    Raises UserError for k above 2^17, where the INT8 product might overflow, or too few moduli."""
     xp = namespace(a)
     k = a.shape[1]
     if radius(count) < 2.0 * (COARSE_STEPS + 4) * math.sqrt(k):

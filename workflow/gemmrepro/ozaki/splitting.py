@@ -27,12 +27,8 @@ from gemmrepro.ozaki.exactness import MANTISSA
 
 @dataclass(frozen=True)
 class Slice:
-    """v = digits 2^exponent.
-
-    Attributes:
-        digits: [rows, columns] float64, integers.
-        exponent: int32, [1,1], [rows,1] or [1,columns]: one scale per matrix, row or column.
-    """
+    """v = digits 2^exponent. `digits`: [rows, columns] float64, integers; `exponent`: int32, [1,1], [rows,1] or
+    [1,columns]: one scale per matrix, row or column."""
 
     digits: Any
     exponent: Any
@@ -79,14 +75,13 @@ def remainder(x: Any, part: Slice) -> Any:
 def split(x: Any, rho: int, scale: str = "matrix", count: int | None = None, step: int | None = None) -> Split:
     """Split float64 `x` [rows, columns].
 
+    Raises UserError if `x` is no finite float64 matrix, or an argument is out of range.
+
     Args:
         rho: a slice takes beta = 53 - rho bits (`exactness.rho`).
         scale: "matrix" (the article), "row" (for A) or "column" (for B).
         count: stop after this many slices; None: when the remainder is zero.
         step: take c_p = c_0 - p step instead of recomputing the maximum of the remainder.
-
-    Raises:
-        UserError: `x` is no finite float64 matrix, or an argument is out of range.
     """
     check_matrix(x, "the matrix to split")
     xp = namespace(x)

@@ -1,12 +1,11 @@
 """The folder that the report is: pages that link to each other, each with its policy, and the files beside them.
 
-Templates write a link to an element as ``href="#id"``, whichever page holds it, and a link to a page or a file by its
-place in the bundle. `resolved` turns both into relative links, so the folder opens from disk wherever it lies.
+Templates write ``href="#id"``, whichever page holds the element, and a page or a file by its place. `resolved` makes
+both relative, so the folder opens from disk wherever it lies.
 
-The Content-Security-Policy stands in a ``<meta>``, since a page that is opened from disk has no headers. The project's
-own scripts are allowed by the SHA-256 of their texts, and so are the files that they load (``'strict-dynamic'``); no
-other script runs, whatever the page holds. Styles are those of the folder, and those in the page by their hashes.
-Source: https://www.w3.org/TR/CSP3/.
+The Content-Security-Policy stands in a ``<meta>``, as a page opened from disk has no headers. It allows the project's
+own scripts by SHA-256, with what they load (``'strict-dynamic'``), and the styles of the folder, or by hash in the
+page. Source: https://www.w3.org/TR/CSP3/.
 """
 
 from __future__ import annotations
@@ -67,7 +66,6 @@ class Files:
         return place in self._sources or (place == RECORDINGS and bool(self._packed))
 
     def write(self, folder: Path) -> None:
-        """Write every file to its place in `folder`."""
         for place, source in self._sources.items():
             target = folder / place
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -83,12 +81,8 @@ class Files:
 
 def resolved(pages: Mapping[str, str], files: Files) -> dict[str, str]:
     """The pages, by their place in the bundle, with links that are relative to each.
-
-    What would lead to an element that no page has, such as a kernel of a family that was not chosen, is no link.
-
-    Raises:
-        UserError: a link leads to a page or file that the bundle does not hold.
-    """
+    A link to an element that no page has, as of a family that was not chosen, is none. Raises UserError for a link to a
+    page or file that the bundle lacks."""
     ids = {place: set(_ID.findall(text)) for place, text in pages.items()}
     homes: dict[str, str] = {}
     for place, found in ids.items():
@@ -188,10 +182,7 @@ def policy(page: str) -> str:
 
 def secured(page: str) -> str:
     """The page with its policy.
-
-    Raises:
-        UserError: the page has no PLACE for it, a script of others, or an attribute that no hash can allow.
-    """
+    Raises UserError if it has no PLACE for it, a script of others, or an attribute that no hash can allow."""
     if foreign := set(_SCRIPT.findall(page)) - set(own_scripts()):
         start = " ".join(min(foreign).split())[:60]
         raise UserError(f"the page has a script that is not the project's ({start}); mend what it was made from.")
@@ -233,7 +224,6 @@ def pack(report: Path, out: Path) -> int:
 
 
 def zip_step(options: Namespace) -> int:
-    """Pack the report into a ZIP file."""
     count = pack(options.report, options.out)
     print(f"wrote {options.out}, {options.out.stat().st_size / 1e6:.1f} MB, {count} files")
     return 0

@@ -44,10 +44,8 @@ def published_view(row: Mapping[str, Any] | None) -> View | None:
 @dataclass(frozen=True)
 class MeasuredView:
     """A value that a claim was judged on.
-
     `rows` are what it was read from: names in verdicts.json and their ids in the report, None where it shows no such
-    row. `link` is the first of these ids, or the claim's own.
-    """
+    row. `link` is the first of these ids, or the claim's own."""
 
     value: float
     unit: str
@@ -65,10 +63,8 @@ class MeasuredView:
 
 class ClaimView(View):
     """An entry of verdicts.json, all of whose fields it has.
-
     `published` and `judged` are views of its figures in print and of the values that it was judged on; `regime` is the
-    one it was judged in, `beside` pairs the others with its value there.
-    """
+    one it was judged in, `beside` pairs the others with its value there."""
 
     @property
     def anchor(self) -> str:
@@ -82,10 +78,8 @@ class ClaimView(View):
 
     def over(self, published: tuple[float | None, str] | None) -> float | None:
         """The judged value over the published one (and its unit), or over what that makes expect here.
-
-        None where no measurement or count decided, or they are no two numbers of one quantity. Orders and signs have
-        no tolerance, and compare no numbers.
-        """
+        None where no measurement or count decided, or they are no two numbers of one quantity. Orders and signs have no
+        tolerance, and compare no numbers."""
         if self.verdict not in DECIDED or not self.tolerance or len(self.judged) != 1:
             return None
         judged, (figure, unit) = self.judged[0], published or (None, "")
@@ -102,9 +96,7 @@ _CORRECTIONS = schemas.words("claims.schema.yaml", "error")
 @dataclass(frozen=True)
 class VerdictsView:
     """Every claim with its verdict; `source` is ``live``, ``recorded``, ``mixed`` or ``none``.
-
-    `counts` holds, for each register, how many claims have each verdict.
-    """
+    `counts` holds, for each register, how many claims have each verdict."""
 
     claims: tuple[ClaimView, ...]
     gpu: str | None
@@ -136,7 +128,6 @@ def read_verdicts(path: Path, place: Place | None = None) -> VerdictsView:
 
 
 def claim_view(entry: Mapping[str, Any], place: Place | None = None) -> ClaimView:
-    """A claim from its entry in verdicts.json."""
     judged = [value for value in entry["measured"] if value.get("judged")]
     beside = entry["regime"]["beside"].items()
     own = {
@@ -160,9 +151,9 @@ def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], place: Pl
 def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]) -> list[View]:
     """The claims that articles are known for and that one number judged, the article with most decided ones first.
 
-    `published` (in print by claim id) and `measured` are multiples of what they are compared with: of a rate that is
-    judged by its share of the chip, of what that share makes expect here; `texts` are both with their units. `judge` is
-    the claim that the verdict is of: `claim`, or what covers it; `mark` a dagger where the program is not the author's.
+    `published` (by claim id) and `measured` are multiples of what they are compared with, or of what a share of the
+    chip makes expect here; `texts` are both with their units. `judge` is the claim that the verdict is of: `claim`, or
+    what covers it; `mark` a dagger where the program is not the author's.
     """
     known = {claim.id: claim for claim in claims}
     stated = Counter(claim.article for claim in known.values() if claim.verdict in DECIDED)
@@ -195,9 +186,9 @@ def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]
 class Reference(View):
     """An article that is reproduced (articles/*/article.yaml), or a work that is cited (references.yaml).
 
-    `number` is its place in the list of references, from 1; `articles` the names of the articles that are this text,
-    none if it is only cited; `english` a translation of its title, `short` what pictures call it; `gpus` those that its
-    figures come from; `parts` the posts of a series. What is not known is None, or empty.
+    `number` is its place in the list, from 1; `articles` names the articles that are this text; `english` translates
+    its title, `short` is what pictures call it; `gpus` those of its figures; `parts` the posts of a series. What is not
+    known is None, or empty.
     """
 
     @property
@@ -219,10 +210,7 @@ _UNKNOWN: Mapping[str, Any] = {
 
 def references() -> tuple[Reference, ...]:
     """The articles in alphabetical order, one entry per text, then the works that are only cited, as in their list.
-
-    Raises:
-        UserError: a file is missing or wrong.
-    """
+    Raises UserError if a file is missing or wrong."""
     path = paths.KERNELS_DIR / "references.yaml"
     cited = schemas.read_yaml(path, "references.schema.yaml")["references"]
     ids = [entry["id"] for entry in cited]
@@ -233,7 +221,6 @@ def references() -> tuple[Reference, ...]:
 
 
 def _texts() -> Iterator[dict[str, Any]]:
-    """The fields of a reference for each text that is reproduced."""
     every = [article(name) for name in article_names()]
     for text in every:
         if text.source:
@@ -253,10 +240,7 @@ def _texts() -> Iterator[dict[str, Any]]:
 @cache
 def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> list[dict[str, Any]]:
     """The entries of mechanisms.yaml: causes that several claims share, each with patterns of their ids as `claims`.
-
-    Raises:
-        UserError: a file is wrong, or an article names a cause that is not there.
-    """
+    Raises UserError if a file is wrong, or an article names a cause that is not there."""
     entries = schemas.read_yaml(path, "mechanisms.schema.yaml")["mechanisms"]
     claims: dict[str, list[str]] = {entry["id"]: [] for entry in entries}
     for name in articles.article_names():
@@ -271,11 +255,8 @@ def mechanisms(path: Path = paths.KERNELS_DIR / "mechanisms.yaml") -> list[dict[
 def explained(
     claims: Iterable[ClaimView], causes: Iterable[Mapping[str, Any]], capability: str = ""
 ) -> list[tuple[Mapping[str, Any], list[ClaimView]]]:
-    """The articles' statements that do not hold, or only in part, and are not wrong on any GPU, by mechanism.
-
-    Of those that are at work on a GPU of compute capability `capability`, each with the claims that it explains, most
-    first.
-    """
+    """The articles' statements that hold at most in part, and are not wrong on any GPU, by mechanism.
+    Of mechanisms at work on a GPU of compute capability `capability`, each with what it explains, most first."""
     claims = tuple(claims)
     wrong = {
         name

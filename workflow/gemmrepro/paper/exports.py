@@ -1,8 +1,7 @@
 """The report's data for programs: claims as CSV, how to cite it, and the scripts that its pages load.
 
-A page that was opened from disk may not fetch a JSON file, but may load a script: SEARCH has the index of the search
-field, EVIDENCE what a reader is shown at a click on a number. The authors, the version and the licence are those of
-``CITATION.cff``.
+A page opened from disk may not fetch JSON, but may load a script: SEARCH has the index of the search field, EVIDENCE
+what a click on a number shows. Authors, version and licence are those of ``CITATION.cff``.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ CLAIM_COLUMNS = [field["name"] for field in schemas.load("claims-table.yaml")["f
 
 
 def add_exports(files: Files, verdicts: VerdictsView, published: Mapping[str, float | None], bibtex: str) -> None:
-    """Add the files for programs; `published` holds the value in print by claim id."""
     files.text(claims_csv(verdicts, published), "data/claims.csv")
     files.text(json.dumps(claims_schema(), indent=2) + "\n", "data/claims.schema.json")
     files.text(json.dumps(schemas.load("verdicts.schema.yaml"), indent=2) + "\n", "data/verdicts.schema.json")
@@ -86,9 +84,7 @@ def claims_schema() -> dict[str, object]:
 
 def citation(title: str, date: str | None) -> View:
     """The `title` of a report, its entry ``@software`` as `bibtex`, and the `url` that it is published at, or "".
-
-    `date` (ISO) is that of its measurements. Raises UserError if CITATION.cff is wrong.
-    """
+    `date` (ISO) is that of its measurements. Raises UserError if CITATION.cff is wrong."""
     told = schemas.read_yaml(paths.ROOT / "CITATION.cff", "citation.schema.yaml")
     fields = {
         "author": " and ".join(f"{{{_escaped(author['name'])}}}" for author in told["authors"]),
@@ -103,16 +99,13 @@ def citation(title: str, date: str | None) -> View:
 
 
 def _escaped(text: str) -> str:
-    """Text for BibTeX."""
     return re.sub(r"([&%$#_{}])", r"\\\1", text)
 
 
 def search_script(claims: Sequence[ClaimView], families: Sequence[View], pages: Mapping[str, str]) -> str:
     """``gemmreproSearch({verdicts, claims, kernels, terms, sections})``, each a list but for the verdicts' names.
-
     A claim is its id, words, the place of its verdict, and the numbers in print and measured. Terms and sections are
-    those of the `pages` by their places: ``<dt id="term-…">``, and what has a heading, with the words below it.
-    """
+    those of the `pages` by their places: ``<dt id="term-…">``, and what has a heading, with the words below it."""
     verdicts = list(VERDICTS)
     chosen = {place: text for place, text in pages.items() if _SEARCHED.match(place)}
     return _script(
@@ -149,7 +142,6 @@ def _plain(markup: str) -> str:
 
 
 def _script(function: str, **told: Any) -> str:
-    """A script that calls a function with an object."""
     return f"{function}({json.dumps(told, separators=(',', ':'), ensure_ascii=False)});\n"
 
 
@@ -165,9 +157,7 @@ def evidence_script(
     declared: Mapping[str, Claim],
 ) -> str:
     """``gemmreproEvidence({kernels, rows, experiments, figures, claims, rules})``.
-
-    A kernel is its title, source, listings, command, page and samples; the pages' script unpacks the others.
-    """
+    A kernel is its title, source, listings, command, page and samples; the pages' script unpacks the others."""
     kernels: dict[str, Any] = {}
     rows: dict[str, Any] = {}
     experiments: dict[str, Any] = {}
@@ -238,9 +228,7 @@ def _rows(kernel: str, rows: Iterable[View]) -> dict[str, list[Any]]:
 
 def _row(kernel: str, row: View, use: str, parts: str, joules: str = NONE) -> list[Any]:
     """A row; `use` is the state of the cache or the regime, `parts` the rounds or blocks of its samples.
-
-    Its errors are relative and an element's largest; `joules` are those of a launch.
-    """
+    Its errors are relative and an element's largest; `joules` are those of a launch."""
     return [
         *(kernel, f"{row.dtype} {row.size}, {use}, {row.toolkit}", row.time, row.time_interval),
         *(row.rate, row.rate_unit, row.tflops_interval, row.ratio, row.ratio_interval, row.samples),

@@ -63,8 +63,8 @@ def table_view(
     """A family's main table: its levels at the article's size if it was measured, else at the largest that was.
 
     Each level has its figures in print, a cell for each toolkit and cache state, and its error if it emulates FP64.
-    Baselines have their lowest and highest throughput beside the levels, since a clock that moves moves both; `ran` is
-    the GPU kernel that a baseline launched, according to the profiler.
+    Baselines have their lowest and highest throughput, since the clock moves both; `ran` is the GPU kernel that they
+    ran.
     """
     compared = ladders.compared(family.name)
     cubic = cubes(measured.summary)
@@ -128,10 +128,7 @@ def _range(cells: Iterable[View | None]) -> str:
 
 def experiment_view(family: str, results: Results, inputs: Inputs) -> View:
     """An experiment of a family, its rows by the toolkit that represents it.
-
-    A row is `known` if the report has a page for its kernel; `link` leads to all rows as CSV, `source_link` to the
-    program that runs it.
-    """
+    A row is `known` if its kernel has a page; `link` leads to all rows as CSV, `source_link` to the program."""
     experiment = results.experiment
     shown = results.rows[(results.rows["toolkit"] == results.toolkit) | (results.rows["toolkit"] == LIBRARY)]
     known = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
@@ -159,10 +156,10 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> View:
 def family_view(name: str, inputs: Inputs) -> View:
     """A family's page.
 
-    `timed` is false of a family whose kernels only experiments run; `unmeasured` says that its kernels are timed, and
-    neither rows nor results of experiments are there. `statements` counts what an article states about it, less what
-    others cover, `counts` these by verdict. `own_rows` are the rows of its kernels, with their levels' names; `links`
-    the files of its sweep by name, `alone_links` those of its regimes.
+    `timed` is false if only experiments run its kernels; `unmeasured`: they are timed, and no rows or results are
+    there. `statements` counts what an article states about it, less what others cover, `counts` these by verdict.
+    `own_rows` are the rows of its kernels, with their levels' names; `links` the files of its sweep, `alone_links`
+    those of its regimes.
     """
     family = registry.family(name)
     measured = inputs.measured[name]
@@ -214,9 +211,7 @@ def family_view(name: str, inputs: Inputs) -> View:
 
 def named(text: Markup, kernels: Iterable[registry.Kernel]) -> Markup:
     """A family's text, in whose sections a rung's first mention has its name, and each other shows it when pointed at.
-
-    Rungs that are called by numbers alone cannot be told from numbers.
-    """
+    Rungs that are called by numbers alone cannot be told from numbers."""
     names: dict[str, str] = {}
     for kernel in kernels:
         if re.match(r"[A-Z]+\d", kernel.rung):
@@ -249,9 +244,7 @@ def _links(inputs: Inputs, folder: Path, files: Sequence[str], family: str, with
 
 def baseline_pages(inputs: Inputs) -> dict[str, list[View]]:
     """The rows of every baseline by its name, in each family that timed it.
-
-    `ran` pairs a size or type with the GPU kernel that was launched.
-    """
+    `ran` pairs a size or type with the GPU kernel that was launched."""
     kernels = {kernel.id for name in inputs.families for kernel in registry.kernels(name)}
     pages: dict[str, list[View]] = {}
     for family, measured in inputs.measured.items():

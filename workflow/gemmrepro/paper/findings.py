@@ -10,11 +10,9 @@ in braces to one cell of the recording, or a quotient of two:
     {published.ratio_to_cublas "L7 warptile" 4096}        a metric of the numbers.csv of the family's article
     {tflops ladder.warptile 4096 / tflops ceilings.ffma}  a quotient
 
-More columns are selected by ``column=value``. Where several rows match, those by the toolkit of most kernels and with
-a warm cache are meant. A number is a link where the report shows the same row with the same value.
-
-A paragraph that begins with ``Table:`` is the caption of the table below it. A block quote at the top of the file is
-the family's sentence for the abstract.
+``column=value`` selects further; of several rows, those by the toolkit of most kernels and with a warm cache are meant.
+A number is a link where the report shows the same row with the same value. A paragraph that begins with ``Table:`` is
+the caption of the table below it; a block quote at the top is the family's sentence for the abstract.
 """
 
 from __future__ import annotations
@@ -95,10 +93,7 @@ def reference_gpu() -> str:
 
 def render(family: str, shown: Rows) -> Findings | None:
     """The family's findings; None where it has none.
-
-    Raises:
-        UserError: a reference does not name exactly one cell of the recording; says where it stands.
-    """
+    Raises UserError, with its place, if a reference does not name exactly one cell of the recording."""
     path = paths.KERNELS_DIR / family / FILE
     if not path.is_file():
         return None
@@ -151,10 +146,7 @@ def _table(match: re.Match[str]) -> str:
 
 def number(reference: str, family: str, shown: Rows) -> Number:
     """What a reference in a family's text stands for.
-
-    Raises:
-        UserError: it does not name exactly one cell, or two numbers.
-    """
+    Raises UserError if it does not name exactly one cell, or two numbers."""
     terms = [_cell(term, family, shown) for term in reference.split(" / ")]
     if len(terms) == 1:
         return terms[0]

@@ -1,7 +1,7 @@
 """The GPU behind the report and its software, and other GPUs side by side.
 
-The first GPU is the one that the report is about; the others' recordings were judged by themselves, in a folder each
-that holds what the report's own results hold (`measure`, `verdicts.json`).
+The first is the one that the report is about; the others' recordings were judged by themselves, in a folder each that
+holds `measure` and `verdicts.json` as the results do.
 """
 
 from __future__ import annotations
@@ -33,10 +33,8 @@ ONE_RATE = ({"fp16", "bf16"},)
 
 def machine_view(measured: Mapping[str, Measurements], configured: Mapping[str, Any]) -> View:
     """The GPU and its software, as the first measured family recorded them; empty if nothing was measured.
-
-    Toolkits are those of every family. `interval` is the relative half-width of a median's 95% interval at which a
-    point has enough samples, as recorded or else as `configured`.
-    """
+    Toolkits are those of every family. `interval`: the relative half-width of a median's 95% interval at which a point
+    has enough samples, as recorded or else `configured`."""
     run: Mapping[str, Any] = next((of.run for of in measured.values() if of.run and len(of.summary)), {})
     toolkits = {pair for of in measured.values() if run for pair in (of.run.get("toolkits") or {}).items()}
     return View(
@@ -79,9 +77,7 @@ def highest(measured: Mapping[str, Measurements]) -> dict[str, float]:
 @dataclass(frozen=True)
 class Gpu:
     """One GPU: its name, what was measured on it by family, how the claims were judged there, and what competes.
-
-    `folder` names its pages in the report; '' for the GPU that the report is about.
-    """
+    `folder` names its pages in the report; '' for the GPU that the report is about."""
 
     name: str
     measured: Mapping[str, Measurements]
@@ -92,9 +88,7 @@ class Gpu:
     @property
     def boards(self) -> list[View]:
         """The kernels that were measured sustained, by type and size, fastest first, and the libraries beside them.
-
-        Of `entries` and `libraries` each pairs the entry with its line, a library's with one that was timed beside it.
-        """
+        `entries` and `libraries` pair each entry with its line, a library's with one that was timed beside it."""
         by_size: dict[tuple[int, int], list[tuple[Entry, RegimeLine]]] = {}
         types = list(dict.fromkeys([*BOARDS, *(line.dtype for line in self.lines)]))
         for line in self.lines:
@@ -138,9 +132,7 @@ def read_others(folders: Sequence[Path], families: Sequence[str]) -> list[Gpu]:
 
 def _claims(gpus: Sequence[Gpu]) -> list[View]:
     """The claims that depend on the GPU, each with its entry `on` each GPU, None where it was not judged.
-
-    `differs` says whether the GPUs that measured it disagree on the verdict.
-    """
+    `differs` says whether the GPUs that measured it disagree on the verdict."""
     by_gpu = [{claim.id: claim for claim in gpu.verdicts.claims} for gpu in gpus]
     lines = []
     for claim in gpus[0].verdicts.claims:
@@ -153,9 +145,7 @@ def _claims(gpus: Sequence[Gpu]) -> list[View]:
 
 def _kernels(gpus: Sequence[Gpu]) -> Iterator[View]:
     """The kernels of the first GPU's families, but for the ceilings, each with its `level` `on` each GPU that ran it.
-
-    Warm or cold as most GPUs have it, at the largest size `n` that they share.
-    """
+    Warm or cold as most GPUs have it, at the largest size `n` that they share."""
     ceilings = [_ceilings(gpu) for gpu in gpus]
     for family in (name for name in gpus[0].measured if name != CEILING_FAMILY):
         by_cache = {cache: [_rows(gpu.measured.get(family), cache) for gpu in gpus] for cache in ("warm", "cold")}

@@ -47,9 +47,9 @@ _RULE = re.compile(r"^(svg|\.\w+)(?=\{)", re.MULTILINE)
 def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
     """A figure, whose SVG and CSV go to `files`; one that was not drawn has no `svg`.
 
-    `title` is the finding, where one follows from the data; `narrow` the SVG for containers of fewer than 480 pixels.
-    `link` and `csv` are the places of the files, `table` the numbers drawn, by `columns`. Of the rows that it draws
-    `keys` holds the keys, `rows` the ids on the pages; `links` for each line of `table` the ids of the rows by column.
+    `title` is the finding, where one follows from the data; `narrow` the SVG for fewer than 480 pixels; `link` and
+    `csv` the places of the files, `table` the numbers drawn, by `columns`. `keys` and `rows` are the keys and ids of
+    the rows that it draws, `links` by line of `table` the ids by column.
     """
     folder = figures / family
     svg, sidecar = folder / f"{name}.svg", folder / f"{name}.json"
@@ -96,12 +96,9 @@ def _csv(columns: Sequence[str], table: Sequence[Mapping[str, Any]]) -> str:
 def inline_svg(svg: str, name: str) -> Markup:
     """An SVG file's text as an element of a page.
 
-    Ids get a prefix, and rules of style hold within this figure alone, so that no two figures share any; the prefix is
-    short, since hundreds of marks refer to an id. The colours of dark mode are left to the page. The figure's title and
-    description are those that screen readers read.
-
-    Raises:
-        UserError: `svg` holds no SVG, or one that could run a script.
+    Ids get a prefix, short since hundreds of marks refer to one, and styles hold within this figure alone. The page
+    sets the colours of dark mode; screen readers read the title and description. Raises UserError if `svg` holds no
+    SVG, or one that could run a script.
     """
     element = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
     if not element:
@@ -124,10 +121,8 @@ def inline_svg(svg: str, name: str) -> Markup:
 
 class ShownRows:
     """The rows that the pages show, `by_id`: of sweeps, counters, regimes and experiments.
-
     Of libraries no counters and no regimes are shown, of experiments one toolkit's rows and libraries'. `kernels` are
-    those with a page, which has their machine code.
-    """
+    those with a page, which has their machine code."""
 
     def __init__(
         self,
@@ -157,9 +152,7 @@ class ShownRows:
 
     def __call__(self, family: str, key: str) -> str | None:
         """The id of the row that a claim or figure of `family` names; None where the pages show no such row.
-
-        The key of an experiment's names family, experiment, kernel, toolkit and some of its cells.
-        """
+        The key of an experiment's names family, experiment, kernel, toolkit and some of its cells."""
         if built := _BUILD.match(key):
             return f"code-{anchor(built['kernel'])}" if built["kernel"] in self.kernels else None
         # A baseline's row is one of several families.
@@ -193,13 +186,8 @@ def _is_measured(cell: object) -> bool:
 
 class Inputs:
     """The inputs of the report, by the arguments of its command; most are mappings by family, `builds` by kernel.
-
-    `findings` are the paper's own figures by name, `picture` the file of the one that is a picture as well, which may
-    be missing; `files` is what the pages link to.
-
-    Raises:
-        UserError: a required one is missing, or one is corrupt.
-    """
+    `findings` are the paper's own figures by name, `picture` the file of the one that is a picture as well, if it is
+    there; `files` is what the pages link to. Raises UserError if a required one is missing, or one is corrupt."""
 
     def __init__(self, arguments: Namespace) -> None:
         self.config = read_json(arguments.config, "the configuration", "write it, or let the workflow do so")
@@ -247,10 +235,7 @@ class Inputs:
 
 def load_sanitizers(recorded: Path | None, families: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """The outcomes in a GPU's recordings, by kernel; none without recordings, or for families that have none.
-
-    Raises:
-        UserError: a file of them is corrupt.
-    """
+    Raises UserError if a file of them is corrupt."""
     outcomes: dict[str, Mapping[str, Any]] = {}
     for family in families if recorded else ():
         folder = Path(recorded or "") / family

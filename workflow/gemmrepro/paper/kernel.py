@@ -58,10 +58,8 @@ KINDS = {
 
 def machine_code(kernel: registry.Kernel, inputs: Inputs) -> View:
     """The builds of a kernel, and the main loops of its entry points on the architecture that was measured.
-
     `kinds` are those of KINDS that any build has; `several` says whether its source has more than one entry point;
-    `uncompiled` are the toolkits that have a build key alone.
-    """
+    `uncompiled` are the toolkits that have a build key alone."""
     measured_arch = next((family.arch for family in inputs.measured.values() if family.arch), None)
     records = inputs.builds.get(kernel.id, {})
     builds: list[View] = []
@@ -114,9 +112,9 @@ def dynamic_shared(kernel: registry.Kernel) -> int:
 def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> View:
     """A kernel's page; `samples` are its family's.
 
-    `declared` is the kernel itself, `alone` and `counters` its rows of the regimes and of counters.csv, `sanitized` its
-    recorded outcome, `expected` what its author expected before it was measured. Its `source` has no `markup` where it
-    is missing; `first` is the kernel whose page prints it if not this one.
+    `declared` is the kernel, `alone` and `counters` its rows of the regimes and of counters.csv, `expected` what its
+    author expected before it was measured. Its `source` has no `markup` where it is missing; `first` is the kernel
+    whose page prints it if not this one.
     """
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
@@ -171,9 +169,9 @@ _EXPECTED = re.compile(
 def evidence_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
     """A kernel's speed and the counters that explain its gain, beside the kernel before; None if it names no counter.
 
-    The size is the article's if both kernels were counted there, else the largest at which both were. Of a line `name`
-    is the profiler's, empty for a speed; `change` the factor between the two, a dash unless both are current; `formula`
-    the quotient behind a factor.
+    The size is the article's if both kernels were counted there, else the largest of both. A line's `name` is the
+    profiler's, empty for a speed; `change` the factor between the two, a dash unless both are current; `formula` its
+    quotient.
     """
     if not kernel.story.evidence:
         return None
@@ -261,9 +259,7 @@ def diff_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
 
 def prediction(source: str) -> str:
     """The paragraph ``Expected:`` at the head of a CUDA or Python source, on one line; empty without one.
-
-    The paragraph ends with the next label, such as ``Takes:``, with an empty line, or with the comment.
-    """
+    The paragraph ends with the next label, such as ``Takes:``, with an empty line, or with the comment."""
     if source.startswith('"""'):
         lines = source.split('"""')[1].splitlines()
     else:
@@ -279,10 +275,9 @@ NOT_COMPILED = "not compiled"
 def gate_view(gate: Mapping[str, Any] | None, kernel: registry.Kernel) -> View:
     """The gate of a kernel, ``passed`` if nothing failed; ``not run`` if it is None.
 
-    Of each toolkit `static` is ``passed``, ``failed`` or NOT_COMPILED; `numeric` ``passed``, ``failed``, ``stale``,
-    ``not run``, or ``not measured``, of a binary that the run does not measure. `open` are the statuses of numerical
-    gates without a verdict, since a gate passes as long as nothing failed. `static_passed` and `numeric_passed` say
-    that the gate passed in every toolkit that compiled the kernel, or whose binary is measured.
+    By toolkit `static` is ``passed``, ``failed`` or NOT_COMPILED; `numeric` ``passed``, ``failed``, ``stale``, ``not
+    run``, or ``not measured``. `open` are the statuses of numerical gates without a verdict. `static_passed` and
+    `numeric_passed`: it passed in every toolkit that compiled the kernel, or whose binary is measured.
     """
     toolkits, checks = [], []
     verdicts = sorted(((gate or {}).get("toolkits") or {}).items())
@@ -318,9 +313,7 @@ def gate_view(gate: Mapping[str, Any] | None, kernel: registry.Kernel) -> View:
 
 def case_view(case: Mapping[str, Any], kernel: registry.Kernel) -> Mapping[str, Any]:
     """A numerical case with its error and what is `allowed`, in units of |A||B| and the output's roundoff.
-
-    `allowed` is None where the gate judges by a bound of another kind: it writes gamma 0 with an error.
-    """
+    `allowed` is None where the gate judges by a bound of another kind: it writes gamma 0 with an error."""
     gamma, shape = case.get("gamma"), case.get("shape", "")
     by_another = gamma == 0 and case.get("err_scaled_max") and case.get("passed", True)
     return {
@@ -347,9 +340,7 @@ def _cases(toolkits: Sequence[View]) -> Iterator[tuple[Mapping[str, Any], Sequen
 
 def _gathered(checks: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[tuple[str, Mapping[str, Any]]]]:
     """The same static check of every target, after its toolkit if it names one: pairs of a target and the check.
-
-    The n-th check of a name on one architecture is the same as the n-th on another, though its bound may differ.
-    """
+    The n-th check of a name on one architecture is the same as the n-th on another, though its bound may differ."""
     gathered: dict[tuple[str, int], list[tuple[str, Mapping[str, Any]]]] = {}
     seen: Counter[tuple[str, str]] = Counter()
     for toolkit, check in checks:

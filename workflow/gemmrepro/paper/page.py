@@ -1,9 +1,8 @@
 """Writes the report: a folder of pages that opens from disk with no network.
 
 ``index.html`` is the paper; beside it are a page of claims, one for each family, kernel and baseline, one of the runs,
-one of commands, and the files that they link to. Everything follows from the files that the earlier stages wrote;
-the templates are in ``reports/template``. A stage that did not run, a family that was not measured, or a container that
-was not built is stated, not hidden.
+one of commands, and the files that they link to, from the templates in ``reports/template``. A stage that did not run,
+a family that was not measured, or a container that was not built is stated, not hidden.
 """
 
 from __future__ import annotations
@@ -220,9 +219,7 @@ def _of_claims(inputs: Inputs, declared: Mapping[str, Claim], families: Sequence
 
 def _texts(verdicts: VerdictsView, families: Sequence[View]) -> list[View]:
     """The articles with claims, two parts of one text as one: who wrote it, and how many statements were decided.
-
-    `families` are those that its claims are about, which it is the article of or not.
-    """
+    `families` are those that its claims are about, which it is the article of or not."""
     found = []
     for text in references():
         claims = [claim for claim in verdicts.claims if claim.article in text.articles]
@@ -251,9 +248,7 @@ def _tables_of(articles: Collection[str], families: Sequence[View]) -> list[View
 
 def _stories(inputs: Inputs) -> list[View]:
     """What became of claims, told: of those found wrong, and where nothing is corrected of those that hold.
-
-    One with numbers of the reference recording is told of its GPU alone.
-    """
+    One with numbers of the reference recording is told of its GPU alone."""
     verdicts, known = inputs.verdicts, {claim.id: claim for claim in inputs.verdicts.claims}
     listed_wrong = {claim.id for each in verdicts.corrections for claim in each.claims}
     found = []
@@ -346,7 +341,6 @@ def _untimed(measured: Mapping[str, Measurements], lacking: set[str]) -> list[tu
 
 
 def main(options: Namespace) -> int:
-    """Write the report."""
     inputs = Inputs(options)
     pages = render(inputs)
     bundle.write(pages, inputs.files, options.out)

@@ -40,9 +40,7 @@ ALLOWED = 1.5
 
 def in_class(kernel: registry.Kernel) -> bool:
     """Whether its operands, products and sums have the types of an ordinary product.
-
-    Sums of 8-bit floats are cut in the tensor core, so their type does not tell their error.
-    """
+    Sums of 8-bit floats are cut in the tensor core, so their type does not tell their error."""
     return not is_scheme(kernel) and DTYPES[kernel.compute.dtype_acc] >= 4 and DTYPES[kernel.compute.dtype_in] > 1
 
 
@@ -94,10 +92,8 @@ class Accuracies:
 
     def of_row(self, row: Mapping[str, Any], baseline: float | None, anchor: str) -> ErrorView | None:
         """The error of a measured row whose baseline errs by `baseline`; None where either is unknown.
-
         A sweep in FP64 has its baseline as reference, which then errs by 0. There the row has its difference from the
-        baseline, which is no less than its error as long as the two err independently.
-        """
+        baseline, which is no less than its error as long as the two err independently."""
         if row["dtype"] == TYPE:
             if exact := self(row["kernel"], row["n"]):
                 return exact
@@ -116,9 +112,7 @@ PRECISE = 0.05
 @dataclass(frozen=True)
 class Entry:
     """A kernel's ratio to its baseline in one regime, with its interval; `anchor` is the id of its row.
-
-    `joules` is the energy of a product in J, `library_joules` the baseline's; None where they were not counted.
-    """
+    `joules` is the energy of a product in J, `library_joules` the baseline's; None where they were not counted."""
 
     kernel: str
     rung: str
@@ -146,7 +140,6 @@ THE_LIBRARY = Entry("", "", "the library", "", 1.0, 1.0, 1.0)
 
 
 def leaders(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """The entry with the best ratio, and those whose intervals overlap its own; none where its own is not PRECISE."""
     ranked = sorted(entries, key=lambda entry: -entry.ratio)
     if not ranked or not ranked[0].is_precise:
         return ()
@@ -156,9 +149,7 @@ def leaders(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 @dataclass(frozen=True)
 class RegimeLine:
     """What competes in one family, input type and size, by regime: kernels with one baseline and one kind of bound.
-
-    `is_bounded` says whether every element's error is bounded on any operands.
-    """
+    `is_bounded` says whether every element's error is bounded on any operands."""
 
     family: str
     dtype: str
@@ -169,12 +160,10 @@ class RegimeLine:
 
     @property
     def kernels(self) -> int:
-        """How many kernels compete."""
         return len({entry.kernel for entries in self.entries.values() for entry in entries})
 
     @property
     def leaders(self) -> dict[str, tuple[Entry, ...]]:
-        """The best kernels by regime."""
         return {regime: leaders(entries) for regime, entries in self.entries.items()}
 
     @property
@@ -198,9 +187,7 @@ def regime_lines(
     measured: Mapping[str, Measurements], regimes: Mapping[str, Regimes], accuracies: Accuracies
 ) -> list[RegimeLine]:
     """A line for each size and contest of each family's current rows.
-
-    In turn only kernels that were measured in the regimes compete, with the same toolkit's binary; all, where none was.
-    """
+    In turn only kernels compete that were measured in the regimes, with the same toolkit; all, where none was."""
     lines = []
     for family, of in measured.items():
         found: dict[tuple[str, str, bool, int], dict[str, list[Entry]]] = {}
@@ -266,9 +253,9 @@ def _number(cell: Any) -> float | None:
 def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
     """What to use, of each contest: sustained, or in turn where nothing was measured sustained; the library competes.
 
-    A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or as fast by the
-    intervals. `lines` are those of its sizes, `entries` the kernel's at each, or the best kernel's beside the library;
-    `ties` names what is as fast, with the sizes where it is.
+    A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or ties. `lines`
+    are those of its sizes, `entries` the kernel's at each, or the best kernel's beside the library; `ties` what is as
+    fast, with sizes.
     """
     found = []
     for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):

@@ -174,7 +174,6 @@ def experiment_row_anchor(family: str, name: str, place: object) -> str:
 
 
 def experiment_command(family: str, results: Results) -> str:
-    """The command that runs an experiment again."""
     live = " --config measure=live" if results.experiment.device == "gpu" else ""
     return f"{SNAKEMAKE}{live} --force results/experiments/{family}/{results.experiment.name}.csv"
 
@@ -201,10 +200,8 @@ def row_view(
     row: Mapping[str, Any], times: np.ndarray | None = None, ceilings: Mapping[str, float] | None = None
 ) -> View:
     """A summary row as text, with its samples, `times` in µs; `anchor` is the id of its row.
-
     Intervals are empty where they come from too few samples, or end above the `ceilings` of `gpus.highest`. `rate` is
-    in TFLOP/s, or in GB/s of kernels without arithmetic; `paired` that of the baseline timed in alternation with it.
-    """
+    in TFLOP/s, or in GB/s of kernels without arithmetic; `paired` that of the baseline timed in alternation with it."""
     low, high = row["ci_low_us"], row["ci_high_us"]
     known = pd.notna(row["tflops"]) and pd.notna(low) and low and pd.notna(high)
     # A longer time is the lower end of a throughput.

@@ -3,12 +3,12 @@
     python -m gemmrepro recorded-rows --families ladder,hopper --recorded reports/recorded/h200 \\
         --build results/build --out results/measure --regimes results/regimes
 
-A row is "current" if its build key and its run key are those of today's build of the same kernel with the same toolkit,
-and "stale" otherwise, also if that toolkit was not built. Rows of libraries have no build. Nothing in a recording is
-believed that can be computed: what does not follow from its samples, or cannot be on its GPU, is refused.
+A row is "current" if its build key and run key are those of today's build of the same kernel with the same toolkit,
+else "stale"; rows of libraries have no build. What can be computed is not believed: a row that does not follow from its
+samples, or cannot be on its GPU, is refused.
 
-Of the regimes every take is checked. Each row is of the last take that has it, a current row before a stale one, and
-its ratio is to the baseline of that take. run.json also says how far takes agree.
+Every take of the regimes is checked. Each row is of the last take that has it, a current row before a stale one, and
+its ratio is to that take's baseline. run.json also says how far takes agree.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ from gemmrepro.registry import card
 
 def bring_sweep(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
     """Check a family's recording and copy it to `out` with its statuses set; returns (rows, stale rows).
-
-    A family without a recording on a GPU that has others gets no rows: its claims are "not measured".
-    """
+    A family that other recordings lack gets no rows: its claims are "not measured"."""
     folder = recorded / family
     # Gates and experiments may have been recorded without any times.
     timed = any((folder / name).exists() for name in FILES)
@@ -119,7 +117,6 @@ def _table(tables: Sequence[bytes], take_of: Mapping[RegimePoint, int]) -> bytes
 
 
 def main(options: Namespace) -> int:
-    """Bring the recorded rows of families."""
     places = options.recorded, options.build
     for family in options.families.split(","):
         if options.out is not None:
@@ -146,7 +143,6 @@ def bring_experiment(family: str, experiment: Experiment, recorded: Path, build:
 
 
 def experiments_step(options: Namespace) -> int:
-    """Bring recorded experiments."""
     options.out.mkdir(parents=True, exist_ok=True)  # also where no family has experiments
     for family, _, names in (told.partition("=") for told in options.experiments):
         for experiment in (experiments.experiment(family, name) for name in names.split(",")):
@@ -157,10 +153,7 @@ def experiments_step(options: Namespace) -> int:
 
 def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, highest: float = 0.0) -> None:
     """Check every row against its columns and what its experiment says of it, and that none occurs twice.
-
-    Args:
-        highest: the GPU's highest SM clock in MHz; 0 if unknown.
-    """
+    `highest`: the GPU's highest SM clock in MHz; 0 if unknown."""
     kinds: dict[str, Any] = dict.fromkeys((*BEFORE, *AFTER), "text")
     kinds |= {column.name: column.kind for column in experiment.columns}
     check_cells({name: Column("", kind, optional=True) for name, kind in kinds.items()}, rows, path)
@@ -197,10 +190,7 @@ def read_checked(
     family: str, experiment: Experiment, recorded: Path, build: Path
 ) -> tuple[list[dict[str, str]], dict[str, Any]]:
     """An experiment's recorded rows with their statuses set, and their circumstances; empty if never recorded.
-
-    Args:
-        recorded: the folder of a GPU's recordings.
-    """
+    `recorded`: the folder of a GPU's recordings."""
     folder = Path(recorded) / family / experiments.RECORDINGS
     table, manifest = (folder / f"{experiment.name}.{suffix}" for suffix in ("csv", "json"))
     if not table.exists() and not manifest.exists():
@@ -226,10 +216,7 @@ def _marked(
     rows: Sequence[Mapping[str, str]], build: Path, run_keys: Mapping[str, str], same_declaration: bool
 ) -> list[dict[str, str]]:
     """`rows` with their status set: "current" where what ran then is what would run today, else "stale".
-
-    Args:
-        run_keys: the recorded run keys, by kernel and toolkit (``crt.fused cuda13``).
-    """
+    `run_keys`: the recorded run keys, by kernel and toolkit (``crt.fused cuda13``)."""
     current = CurrentKeys(build)
 
     def is_current(row: Mapping[str, str]) -> bool:

@@ -68,10 +68,7 @@ def members(folder: Path) -> list[str]:
 
 def write_bundle(folder: Path, out: Path, families: Sequence[str] | None = None) -> None:
     """Write a bundle of the recordings in `folder`, those of one GPU.
-
-    Args:
-        families: those to bundle; default: all. The ceilings are always in it, since rates are held against them.
-    """
+    `families`: those to bundle; default: all. The ceilings are always in it, since rates are held against them."""
     wanted = None if families is None else {*families, CEILINGS}
     names = [name for name in members(folder) if wanted is None or name.split("/")[0] in wanted]
     if f"{CEILINGS}/{RUN}" not in names:
@@ -201,11 +198,8 @@ def accept(
     replace: bool = False,
 ) -> Path:
     """Check a bundle and file its recordings; returns the GPU's folder.
-
-    Args:
-        recordings: the folder that holds a folder for each GPU.
-        replace: whether families that are already recorded on that GPU may be replaced.
-    """
+    `recordings`: the folder that holds a folder for each GPU; `replace`: whether families that are already recorded on
+    that GPU may be replaced."""
     target = recordings / slug(bundle.gpu)
     if not replace and (there := [name for name in bundle.families if (target / name).is_dir()]):
         raise UserError(f"{', '.join(there)} is recorded in {target} already; give --replace to replace it.")
@@ -275,7 +269,6 @@ def _check_current(family: str, rows: Sequence[Mapping[str, str]], build: Path) 
 
 
 def accept_step(options: Namespace) -> int:
-    """Accept a bundle."""
     bundle = read_bundle(options.bundle)
     target = accept(bundle, options.recordings, options.build, options.replace)
     print(f"accept: {', '.join(bundle.families)} of {bundle.gpu} filed under {target}.")
@@ -324,7 +317,6 @@ def collect(results: Path, out: Path) -> Path:
 
 
 def bundle_step(options: Namespace) -> int:
-    """Bundle a finished run."""
     with tempfile.TemporaryDirectory() as folder:
         recordings = collect(options.results, Path(folder))
         write_bundle(recordings, options.bundle)

@@ -9,12 +9,11 @@ A side is a folder of families, each with its summary.csv and run.json, or COMMI
 code is 0 if no row is SLOWER, and 3 otherwise.
 
 On one model of GPU, and where both sides timed a row in turn with the same version and algorithm of a library, the
-relative time follows from the ratios to that baseline: drift that both share cancels in them. Elsewhere it follows from
-the times. A row is FASTER or SLOWER if the 95 % intervals of its two measurements do not overlap; between normal
-estimates of equal width they do so by chance in 0.6 % of rows. A second quantity must agree: beside ratios the times,
-so that a baseline that changed is no change of the kernel, and elsewhere the cycles, time x clock, where clocks are
-known, since a run at a lower clock is no slower kernel. A row is SAME if the interval of its relative time lies within
-`BAND`, and UNCLEAR otherwise.
+relative time follows from the ratios to that baseline, in which shared drift cancels; elsewhere from the times. A row
+is FASTER or SLOWER if the 95 % intervals of its two measurements do not overlap; between normal estimates of equal
+width they do so by chance in 0.6 % of rows. A second quantity must agree: beside ratios the times, since a baseline
+that changed is no change of the kernel; elsewhere the cycles, time x clock, where clocks are known, since a lower clock
+is no slower kernel. A row is SAME if the interval of its relative time lies within `BAND`, and UNCLEAR otherwise.
 """
 
 from __future__ import annotations
@@ -106,10 +105,7 @@ def on_two_cards(before: Side, after: Side) -> bool:
 
 def compared(before: Side, after: Side, toolkits: tuple[str, str] | None = None) -> list[Change]:
     """What became of the rows that both sides have, as COLUMNS say, without the family.
-
-    Args:
-        toolkits: those whose rows are compared, before and after; by default each with its own.
-    """
+    `toolkits`: those whose rows are compared, before and after; by default each with its own."""
     pair = toolkits or (None, None)
     old, new = before.by_point(pair[0]), after.by_point(pair[1])
     same_gpu, apart = before.gpu == after.gpu, 1 + 2 * CARDS * on_two_cards(before, after)
@@ -238,7 +234,6 @@ def draw(changes: Sequence[Change], path: Path) -> None:
 
 
 def main(options: Namespace) -> int:
-    """Compare two runs; 3 if a row is slower."""
     pair = tuple(options.toolkits.split(",")) if options.toolkits else None
     if pair is not None and len(pair) != 2:
         raise UserError(f"--toolkits '{options.toolkits}' is not of the form before,after; for instance cuda12,cuda13.")

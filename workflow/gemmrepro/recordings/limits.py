@@ -150,14 +150,9 @@ ROUNDED = 1.001
 
 
 def check_gates(family: str, path: Path, gpu: str | None = None) -> None:
-    """Check a family's recorded verdicts, if there are any.
-
-    A verdict is "passed" if every one of its cases, at least one, passed; a case that passed has a finite error within
-    its bound, where the bound is one on the error alone (`Promises.error` adds another, and sums in fp16 a third).
-
-    Args:
-        gpu: the name of the GPU of the recording's times; None if it has none.
-    """
+    """Check a family's recorded verdicts, if any; `gpu`: the GPU of the recording's times, None if it has none.
+    A verdict is "passed" if all of its cases, at least one, passed; a case that passed has a finite error within its
+    bound, where that bounds the error alone (`Promises.error` adds another, and sums in fp16 a third)."""
     if not path.is_file():
         return
     verdicts = read_document(path, "gates.schema.yaml")

@@ -8,15 +8,13 @@
     workflow/scripts/record --budget 540                 stop in time for a job limit; run again to continue
     workflow/scripts/record --families ada --no-sweep --experiments accumulation      one experiment and no times
 
-For a machine that has a GPU and Python with CuPy, cuda-core, nvidia-ml-py, nvmath-python, pandas, pyarrow and tqdm, but
-need not have Snakemake, containers or a compiler: it takes the binaries that the workflow built elsewhere
-(results/build) and runs the project's own stages on them: numerical gate, gates, sweep, hardware counters, experiments.
-Recordings are matched to builds by their build keys.
+For a machine with a GPU and Python with CuPy, cuda-core, nvidia-ml-py, nvmath-python, pandas, pyarrow and tqdm, which
+need not have Snakemake, containers or a compiler: it runs the project's own stages (numerical gate, gates, sweep,
+counters, experiments) on binaries that the workflow built elsewhere (results/build). Build keys match the two.
 
-Settings are those of config/config.yaml, config/record.yaml and --config, such as
-``sweep: {rounds: 2, sizes: {ladder: [256, 1024]}}``. It is resumable: finished points stay in the journal under --work,
-and the same command continues from there. Exit code 75 means that the budget ended first. Files appear under --out only
-when a family is complete.
+Settings are those of config/config.yaml, config/record.yaml and --config, such as ``sweep: {rounds: 2, sizes: {ladder:
+[256, 1024]}}``. Finished points stay in the journal under --work, and the same command continues from there; exit code
+75 means that the budget ended first. Files appear under --out only when a family is complete.
 """
 
 from __future__ import annotations
@@ -94,12 +92,8 @@ def _copy(source: Path, target: Path, names: Iterable[str]) -> None:
 
 class Family:
     """Records one family: judges, measures and files it.
-
-    Args:
-        asked: the command line's options.
-        config: the configuration with the command line's changes.
-        gpu: name, driver and slug of the GPU at hand.
-    """
+    `asked`: the command line's options; `config`: the configuration with the command line's changes; `gpu`: name,
+    driver and slug of the GPU at hand."""
 
     def __init__(self, name: str, asked: Namespace, config: dict[str, Any], gpu: Mapping[str, str]) -> None:
         self.name, self.asked, self.gpu, self.config = name, asked, gpu, config
@@ -135,11 +129,9 @@ class Family:
         self._file()
 
     def _numeric(self, kernel: Kernel) -> Path:
-        """The numerical gate's verdict on a kernel."""
         return self.gates / "numeric" / f"{kernel.id}.json"
 
     def _toolkits(self, kernel: Kernel) -> list[str]:
-        """The toolkits with which a kernel is recorded."""
         return [toolkit for toolkit in self.config["sweep"]["toolkits"] if toolkit in kernel.platform.toolkits]
 
     def _missing(self) -> list[str]:
@@ -173,9 +165,7 @@ class Family:
 
     def _is_judged(self, kernel: Kernel, verdict: Mapping[str, Any]) -> bool:
         """Whether `verdict` is today's numerical gate's, given on this machine and on today's runs.
-
-        "not run" is no verdict: what was in the way, such as a missing binary, may be gone.
-        """
+        "not run" is no verdict: what was in the way, such as a missing binary, may be gone."""
         if (verdict.get("gpu"), verdict.get("driver")) != (self.gpu["name"], self.gpu["driver"]):
             return False
         for toolkit in self._toolkits(kernel):
@@ -246,9 +236,7 @@ _EARLIER = ("date", "git_commit", "gpu", "libraries", "toolkits", "config")
 
 def _current(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, str]]:
     """The recorded rows that are current, without those of kernels that are gone; none where nothing is recorded.
-
-    What is not built here, such as another toolkit's binaries, keeps the status that it has.
-    """
+    What is not built here, such as another toolkit's binaries, keeps its status."""
     known = {kernel.id: kernel for kernel in registry.kernels()}
     rows = read_rows(path, columns) if path.is_file() else []
     rows = [row for row in rows if row["toolkit"] == LIBRARY or row["kernel"] in known]
@@ -264,9 +252,7 @@ def _current(path: Path, columns: Sequence[str], build: Path) -> list[dict[str, 
 
 def merge(measured: Path, recorded: Path, build: Path) -> int:
     """Write into `recorded` the rows of `measured`, and those of its own that are not stale and not measured anew.
-
-    run.json is that of `measured`; its `earlier` says how the other rows were taken. Returns how many these are.
-    """
+    run.json is that of `measured`; its `earlier` says how the other rows were taken. Returns how many these are."""
     new, counters = read_rows(measured / SUMMARY, SUMMARY_COLUMNS), read_rows(measured / COUNTERS, COUNTER_COLUMNS)
     run = read_json(measured / RUN, "what was measured", "measure again")
     with card.of(run["gpu"]):
@@ -360,7 +346,6 @@ def configured(asked: Namespace) -> dict[str, Any]:
 
 
 def main(asked: Namespace) -> int:
-    """Record what is asked for."""
     asked.start = time.monotonic()
     config = configured(asked)
     device.claim_gpu()  # one card for every stage

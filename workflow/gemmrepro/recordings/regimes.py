@@ -1,9 +1,8 @@
 """A family's recordings of the regimes, read and checked: every cell that can be is computed again from its blocks.
 
-A take is a family's measurement in the regimes, of all its rows or of some; `gpu.card` in its run.json tells cards
-apart. How far two takes agree, on the same card and on two cards of a model, is told by the medians of rows. What is
-compared are takes that ran the same binary as the last take with this row: others would tell binaries apart, not cards.
-Between cards, a card's value is the mean of its takes.
+A take is one measurement of all the family's rows or some; `gpu.card` in its run.json tells cards apart. How far two
+takes agree, on one card or two of a model, is told by medians of rows of the same binary as the last take's: others
+would tell binaries apart. Between cards, a card's value is the mean of its takes.
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ def read_take(family: str, folder: Path, build: Path) -> Recording:
 
 
 def point_of(row: Mapping[str, str]) -> RegimePoint:
-    """The point of a row."""
     return tuple(row[name] for name in REGIME_POINT)
 
 
@@ -73,9 +71,7 @@ def read_takes(
 
 def chosen(found: Sequence[Recording]) -> dict[RegimePoint, int]:
     """The number of the take in `found` whose row of a point counts: the last one with a current row.
-
-    The rows of that point in other takes are superseded.
-    """
+    The rows of that point in other takes are superseded."""
     rows = ((point_of(row), row["status"], number) for number, take in enumerate(found) for row in take.rows)
     last: dict[RegimePoint, tuple[str, int]] = {}
     for point, status, number in rows:
@@ -131,9 +127,7 @@ def _operations(family: str, rows: Rows) -> dict[RegimePoint, str]:
 
 def _check_order(found: Mapping[RegimePoint, Subject], operations: Mapping[RegimePoint, str], path: Path) -> None:
     """Every pass over a set visits each subject once, and every second pass the other way round.
-
-    A set is of one operation: products with and without scales may have the same types and sizes.
-    """
+    A set is of one operation: products with and without scales may have the same types and sizes."""
     orders: dict[tuple[str, ...], list[tuple[int, str]]] = {}
     for point, subject in found.items():
         blocks = orders.setdefault((operations.get(point, ""), *point[2:]), [])
@@ -156,10 +150,8 @@ TakeRows = tuple[Mapping[str, Any], Sequence[Mapping[str, str]]]
 
 def rows_of(found: Iterable[TakeRows]) -> pd.DataFrame:
     """The rows of takes.
-
     Columns: those of REGIME_POINT, `card`, `us` (the median), `ratio`, and whether the row is `alike`: of the binary
-    that the last take with this row ran.
-    """
+    that the last take with this row ran."""
     cells = [
         {
             **{name: row[name] for name in POINT},
@@ -178,20 +170,14 @@ def rows_of(found: Iterable[TakeRows]) -> pd.DataFrame:
 
 def repeated(rows: pd.DataFrame, regime: str) -> Spread | None:
     """How far takes on the same card are apart, a row's two most distant ones; None where no card has two.
-
-    Args:
-        rows: as `rows_of` gives them.
-    """
+    `rows`: as `rows_of` gives them."""
     times = rows[rows["alike"] & (rows["regime"] == regime)].groupby([*POINT, "card"])["us"]
     return _spread(_differences(times).groupby(POINT).max())
 
 
 def between_cards(rows: pd.DataFrame, regime: str) -> Spread | None:
     """How far cards are apart, a row's two most distant ones; None with takes of one card.
-
-    Of kernels alone: a library chooses its algorithm anew in each take, and where candidates are close its rows differ
-    on one card, too (cuBLAS at 1024 by 11%).
-    """
+    Of kernels alone: where candidates are close a library's choice differs between takes (cuBLAS at 1024 by 11%)."""
     kernels = rows[rows["alike"] & (rows["regime"] == regime) & (rows["toolkit"] != LIBRARY)]
     return _spread(_differences(kernels.groupby([*POINT, "card"])["us"].mean().groupby(POINT)))
 
@@ -209,10 +195,7 @@ def _spread(apart: pd.Series) -> Spread | None:
 
 
 def by_card(rows: pd.DataFrame) -> dict[str, Any]:
-    """Every row that several cards have, with the mean time and ratio of each card's takes, None where a card has none.
-
-    {} where no two cards have a row in common.
-    """
+    """The mean time and ratio of each card's takes (None without), of every row that several cards have; else {}."""
     cards, shared = list(rows["card"].unique()), []
     for point, group in rows[rows["alike"]].groupby(POINT, sort=False):
         means = group.groupby("card")[["us", "ratio"]].mean().reindex(cards)

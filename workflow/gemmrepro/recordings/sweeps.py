@@ -1,7 +1,7 @@
 """A family's recorded sweep, read and checked: cells, points, samples, what follows from them, limits, verdicts.
 
-Nothing in it is believed that can be computed: every median, interval, ratio, count and rate is computed again. The
-samples of a point stand together, in order, in rounds, finite, and in pairs with those of its baseline.
+Every median, interval, ratio, count and rate is computed again. The samples of a point stand together, in order, in
+rounds, finite, and in pairs with those of its baseline.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ UNITS = {
 @dataclass(frozen=True)
 class Recording:
     """A recording that passed every check: its rows and counters with the status that they have today, and its files.
-
-    A sweep's has no `readings`, a take of the regimes has no `counters`.
-    """
+    A sweep's has no `readings`, a take of the regimes has no `counters`."""
 
     run: Mapping[str, Any]
     rows: list[dict[str, str]]
@@ -147,12 +145,8 @@ def check_follow(
     path: Path,
 ) -> None:
     """Check that rows are the family's and those of the samples, each once, and hold what `cells` computes from these.
-
-    Args:
-        names: the columns that name a point.
-        keys: build keys of the samples by point.
-        cells: what a row's samples give, of the row, its point and its place.
-    """
+    `names`: the columns that name a point; `keys`: build keys of the samples by point; `cells`: what a row's samples
+    give, of the row, its point and its place."""
     seen: set[tuple[str, ...]] = set()
     for number, row in enumerate(rows, 2):
         place, point = f"line {number}", tuple(row[name] for name in names)
@@ -183,9 +177,7 @@ def mismatch(cell: str, value: float | str | None, source: str = "its samples gi
 
 def check_rates(family: str, rows: Iterable[Mapping[str, str]], path: Path) -> None:
     """Check the rates of all current rows: the work of a launch over its median.
-
-    The work of what a stale row ran need not be that of what is declared today.
-    """
+    The work of what a stale row ran need not be that of what is declared today."""
     for number, row in enumerate(rows, 2):
         if row["status"] == "stale":
             continue
@@ -288,11 +280,7 @@ def read_samples(path: Path) -> tuple[bytes, dict[tuple[str, ...], PointSamples]
 
 def read_table(path: Path, table: Table = SAMPLE, empty: Sequence[str] = ("d", "baseline_us")) -> tuple[bytes, Any]:
     """The bytes of a file of samples, and its table. Raises UserError as `read_samples` does of the file as a whole.
-
-    Args:
-        table: declares the columns.
-        empty: columns that may have no value at all, and hence no type of their own.
-    """
+    `table`: declares the columns; `empty`: columns that may have no value at all, and hence no type of their own."""
     import pyarrow
     import pyarrow.parquet
 

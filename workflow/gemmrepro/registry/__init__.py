@@ -1,11 +1,8 @@
 """The registry: which kernels exist, and how each is built, judged, launched and presented.
 
-``kernels/<family>/family.py`` defines a ``FAMILY`` record and its ``KERNELS``. Importing it needs no GPU and no CUDA
-package, so that the workflow can read the registry while it plans jobs.
-
-- `records`: the record `Kernel`, made of `groups`.
-- `families`, `ladders`: lookup of families, kernels and tuned constants, and relations between rungs.
-- `keys`, `callables`: hashes of records, for the keys of measurements and for the workflow's rules.
+``kernels/<family>/family.py`` defines a ``FAMILY`` record and its ``KERNELS``; importing it needs no GPU and no CUDA
+package. `records` has the record `Kernel`, made of `groups`; `families` and `ladders` look up families, kernels, tuned
+constants and relations between rungs; `keys` and `callables` hash records, for measurements and for rules.
 """
 
 from gemmrepro.operations import Problem, Shape

@@ -1,8 +1,7 @@
 """The articles whose claims are judged: one folder each under articles/.
 
-`article.yaml` says what the text is and how it measured, `numbers.csv` holds every number that it prints, `map.yaml`
-whose programs our kernels are, `claims.yaml` what it states (`gemmrepro.judge`), and `figures.py` draws its tables and
-charts beside what was measured (`gemmrepro.experiments.tables`).
+`article.yaml` says what the text is, `numbers.csv` holds every number that it prints, `map.yaml` whose programs our
+kernels are, `claims.yaml` what it states, and `figures.py` draws its tables and charts beside what was measured.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class Article:
         source: the article that is the same text; None for one of its own.
         hardware: the name of its chip in chips.yaml, by each name in the column `hardware`; None for what is no GPU.
         toolkits: its claims are judged on the first that has measurements.
-        headlines: the ids of the claims that it is known for, each with what the report's first picture calls it.
+        headlines: the claims that it is known for, by id, as the report's first picture calls them.
         stories: what became of some claims, by id, for the report's first page.
         derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.derived`).
         causes: patterns of the ids of claims that a cause of kernels/mechanisms.yaml explains, by its id.
@@ -63,7 +62,6 @@ class Article:
 
 
 def folder(name: str) -> Path:
-    """Where an article lies."""
     return paths.ARTICLES_DIR / name
 
 
@@ -122,9 +120,9 @@ def chip_of(name: str, hardware: str) -> chips.Chip | None:
 def expanded(entries: Sequence[Any]) -> list[Any]:
     """Claims with a table's entry, one with `each`, as one claim per case.
 
-    `each` lists the cases, mappings of the same names to values, or gives a list of values by name, of which every
-    combination is a case. ``{n}`` anywhere in such an entry stands for the value of n; a string that is nothing else
-    becomes the value itself. Raises UserError if `each` names no values, or its id does not tell its claims apart.
+    `each` lists the cases, mappings of the same names to values, or gives a list of values by name, for every
+    combination. ``{n}`` stands for the value of n; a string that is nothing else becomes the value itself. Raises
+    UserError if `each` names no values, or its id does not tell its claims apart.
     """
     found: list[Any] = []
     for entry in entries:
@@ -225,10 +223,7 @@ def declared(path: Path) -> list[Mapping[str, Any]]:
 
 def document_of(path: Path) -> Mapping[str, Any]:
     """A claims.yaml with its tables as one entry per case.
-
-    Raises:
-        UserError: it is not YAML, a table names no cases, or an entry lacks what every one has.
-    """
+    Raises UserError if it is not YAML, a table names no cases, or an entry lacks what every one has."""
     return _document(path, schemas.text_at(path))
 
 

@@ -1,8 +1,7 @@
 """What a function of a record does, as text: its code, the values that it refers to and the functions that it calls.
 
-A record's `error` or `program` cannot be evaluated where no GPU is, so it counts by its source. Whatever it reaches
-counts too: a constant of the family file, a helper beside it, a function of `gemmrepro.ozaki`. Code of other packages
-counts by its name alone.
+A record's `error` or `program` cannot be evaluated without a GPU, so it counts by its source and whatever of ours that
+reaches: a constant, a helper, a function of `gemmrepro.ozaki`. Code of other packages counts by its name alone.
 """
 
 from __future__ import annotations

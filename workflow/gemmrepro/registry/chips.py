@@ -130,10 +130,8 @@ _FORM = re.compile(r"SXM\d*|PCIE|HBM\d?E?|\d+GB?")
 
 def same_gpu(published: str, present: str | None) -> bool:
     """Whether `present`, a driver's name, is of the GPU that `published` means: ``NVIDIA A100-SXM4-80GB`` of ``A100``.
-
-    Brands aside, it says all that `published` says, and otherwise only form factor and memory: ``V100-PCIE-16GB`` is
-    of no ``V100-SXM2-16GB``, and a part of a GPU (MIG) or a laptop's is not the whole one.
-    """
+    Brands aside, it says all that `published` says, and otherwise only form factor and memory: ``V100-PCIE-16GB`` is of
+    no ``V100-SXM2-16GB``, and a part of a GPU (MIG) or a laptop's is not the whole one."""
 
     def words(name: str) -> set[str]:
         return {part for part in re.split(r"[\s/-]+", name.upper()) if part and part not in _BRANDS}
@@ -144,10 +142,8 @@ def same_gpu(published: str, present: str | None) -> bool:
 
 def peak(gpu: Mapping[str, Any], name: str) -> Rate | None:
     """A rate of arithmetic of a GPU (run.json's facts) at its highest clock; None where nothing says it.
-
     What an SM issues per cycle is a power of two, which the data sheet's rate gives; without one it is the most that
-    the compute capability allows (MOST_PER_CYCLE).
-    """
+    the compute capability allows (MOST_PER_CYCLE)."""
     chip, sms = at_hand(gpu.get("name")), gpu.get("sm_count")
     sheet = {key: rate.value for key in (name, "clock", "sms") if chip and (rate := chip.rate(key))}
     clock = gpu.get("clock_max_mhz") or sheet.get("clock")

@@ -85,10 +85,8 @@ def kernel(kernel_id: str) -> Kernel:
 class Tunable:
     """A rung whose constants can be tuned.
 
-    Attributes:
-        id: that of the kernel with the best constants (``ladder.warptile_tuned``).
-        space: values to try, by constant; `allowed` tells which combinations can be compiled and launched.
-        sizes: sizes to time it at, instead of the configuration's.
+    `id`: that of the kernel with the best constants (``ladder.warptile_tuned``). `space`: values to try, by constant;
+    `allowed`: which combinations can be compiled and launched. `sizes`: to time it at, instead of the configuration's.
     """
 
     id: str
@@ -129,9 +127,7 @@ TUNE_AGAIN = "run snakemake --config tuned_gpu=none tune on that GPU"
 
 def tuned(tunable: Tunable) -> tuple[Kernel, ...]:
     """The kernel with the tuned constants, or nothing if it was never tuned for this GPU.
-
-    Raises UserError if the file of winners is corrupt, or has constants outside the tunable's space.
-    """
+    Raises UserError if the file of winners is corrupt, or has constants outside the tunable's space."""
     path = winners_path(tunable.id.split(".", 1)[0])
     if not path.is_file():
         return ()

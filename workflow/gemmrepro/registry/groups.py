@@ -17,14 +17,11 @@ UNSTATED = ""
 
 @dataclass(frozen=True)
 class Compute:
-    """What is computed.
+    """What is computed: the operation, the types of inputs, accumulators and output.
 
     Attributes:
-        op: the operation (`gemmrepro.operations`).
-        dtype_in, dtype_acc, dtype_out: types of the inputs, the accumulators and the output.
         layout: layout of A, B and C; ``row,col,row`` stores B as [n, k], ``col,row,row`` A as [k, m].
-        promoted: for sums kept in fp16, how many products along K are added before their sum goes to an fp32 one; 0 if
-            none does.
+        promoted: products along K after which a sum kept in fp16 is added to an fp32 one; 0: never.
         d: for a product of slices, the cut-off p + q < d; distinguishes rows of kernels that are otherwise the same.
     """
 
@@ -137,7 +134,7 @@ class Timing:
 
     Attributes:
         baseline: the library call that it is compared with (``cublas.sgemm``), or None; mandatory.
-        timed: whether a sweep times it; False for a kernel that only an experiment uses.
+        timed: False for a kernel that only an experiment uses.
         timed_to: the largest size (m, n or k) at which it is timed, if larger ones take seconds; 0 for no limit.
     """
 
@@ -188,9 +185,7 @@ class Expect:
 @dataclass(frozen=True)
 class Refusal:
     """Architectures (``80``) for which the compiler must refuse a source; once it accepts, the static gate fails.
-
-    `message` is a regular expression that the compiler's message must contain, `why` the reason in a sentence.
-    """
+    `message` is a regular expression that the compiler's message must contain, `why` the reason in a sentence."""
 
     archs: tuple[str, ...]
     message: str
@@ -203,15 +198,14 @@ class Promises:
 
     Attributes:
         expects: opcodes of the machine code; they apply to every variant of a kernel.
-        spills: targets on which the kernel must spill registers, of one toolkit (``cuda13:80``) or of each (``80``); on
-            all others it must not.
+        spills: targets on which it must spill registers, of one toolkit (``cuda13:80``) or of each (``80``); on no
+            other.
         refusals: targets that the compiler must refuse (cuTile only).
-        error: a bound on the error of each element of AB by design, beside the rounding of an ordinary sum; |alpha|
-            scales it. It takes A[m,k] and B[k,n] in float64 and their array module; its result broadcasts to [m,n].
+        error: a bound on the error of each element of AB by design, beside ordinary rounding; |alpha| scales it. It
+            takes A[m,k] and B[k,n] in float64 and their array module; its result broadcasts to [m,n].
         error_copies: memory that `error` needs, in multiples of the bytes of A, B and C together.
         spoils: whether an Inf or NaN in A or B turns the whole affected row or column of C into NaN.
-        gate_shapes: additional shapes for the numerical gate, on which the kernel takes other paths; a `PerCard` where
-            they depend on the card.
+        gate_shapes: further shapes for the numerical gate, with other paths; a `PerCard` where they depend on the card.
     """
 
     expects: tuple[Expect, ...] = ()
@@ -249,8 +243,8 @@ class TensorMap:
 
     Attributes:
         box: (rows, columns) of a tile, in elements of the matrix as stored.
-        swizzle: the span in bytes within which 16-byte chunks are permuted in shared memory: 0 (none), 32, 64 or 128.
-            A row of a swizzled tile must not be wider.
+        swizzle: the span in bytes within which 16-byte chunks are permuted in shared memory: 0 (none), 32, 64 or 128. A
+            row of a swizzled tile must not be wider.
     """
 
     box: tuple[int, int]
@@ -311,13 +305,9 @@ class Step:
 
 @dataclass(frozen=True)
 class LibraryStep:
-    """A step that calls cuBLAS: `count` products of one shape on arrays of the workspace, in sequence.
-
-    Attributes:
-        shape: the shape of one product, for a shape of the kernel.
-        arrays: names of A, B and C in the workspace.
-        strides: elements between consecutive products' A, B and C.
-    """
+    """A step that calls cuBLAS: `count` products on arrays of the workspace, in sequence.
+    `shape`: of one product, for a shape of the kernel; `arrays`: names of A, B and C; `strides`: elements between
+    consecutive products' A, B and C."""
 
     problem: Problem
     shape: Callable[[Shape], Shape]
@@ -336,8 +326,8 @@ class Run:
 
     Attributes:
         variants: entry points for different shapes, of which `choose` names one; the record's own is the first.
-        steps: several launches in order, or a function from a shape to them. The function may omit steps, but each
-            must occur on one of `USUAL_SHAPES`. The record itself describes the main one, its `Code.entry`.
+        steps: several launches in order, or a function from a shape to them. The function may omit steps, but each must
+            occur on one of `USUAL_SHAPES`. The record itself describes the main one, its `Code.entry`.
         program: a host program that decides between launches; its argument is a `gpu.loaded.Launches`.
     """
 

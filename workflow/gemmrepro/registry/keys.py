@@ -1,9 +1,8 @@
 """Run keys, and what each stage reads of a record: texts and hashes that change when it does.
 
-A **run key** says what a measurement ran: the binary (its build key) and everything else that reaches the GPU, namely
-launch shapes, arguments, TMA descriptors, scalars, workspace, the host program that launches, and how it is timed.
-Launch shapes are functions of the problem, so they count by what they answer for the shape at hand; `error` and
-`program` count by their source (`callables.described`).
+A **run key** says what a measurement ran: the binary (its build key) and everything else that reaches the GPU: launch
+shapes, arguments, TMA descriptors, scalars, workspace, the host program, and how it is timed. Launch shapes count by
+what they are for the shape at hand; `error` and `program` by their source (`callables.described`).
 
 Rules rerun by the declared parts of a record: `compiled` (build), `judged` (gates), `run` (rows), `drawn` (figures and
 verdicts), `told` (report).
@@ -37,15 +36,12 @@ CHECKS = frozenset(
 """Fields that only gates and the report read."""
 
 TIMING_METHOD = 1
-"""The number of the method by which `gemmrepro.timing` times a launch. A higher one makes all rows measured before
-stale."""
+"""The method by which `gemmrepro.timing` times a launch; a higher number makes all rows measured before stale."""
 
 
 def run_key(kernel: Kernel, build_key: str, shape: Shape | None = None, *, timed: bool = True) -> str:
     """What a measurement of `kernel` on `shape` is filed under: 16 hex digits. Without a shape: on the usual ones.
-
-    `timed`: whether the way of timing counts, as it does for all but a gate's verdict.
-    """
+    `timed`: whether the way of timing counts, as it does for all but a gate's verdict."""
     shapes = usual_shapes(kernel) if shape is None else [shape]
     # The first method is left out: recordings made by it have no number.
     method = [TIMING_METHOD] if timed and TIMING_METHOD > 1 else []

@@ -66,10 +66,9 @@ def twins(kernel: Kernel) -> list[Kernel]:
 def before(kernel: Kernel, current: Collection[str] = ()) -> Kernel | None:
     """The kernel of the same input type that its gain is measured against; None if there is none.
 
-    It is the one that `Story.gain_over` names; for a tuned kernel the first of its source; otherwise the previous rung,
-    for a rung of the article the article's previous one. Rungs that are not among `current`, the ids of kernels with
-    current rows, are passed over, so that an inserted rung changes nothing until it is measured; where neither it nor
-    an earlier rung is current, none is.
+    It is that of `Story.gain_over`; of a tuned kernel the first of its source; else the previous rung, for an article's
+    rung the article's previous one. Rungs without a current row (`current`) are passed over, so that an inserted rung
+    changes nothing until it is measured; where neither it nor an earlier rung is current, none is.
     """
     if not kernel.timing.baseline or not kernel.problem.operation.ladder:
         return None

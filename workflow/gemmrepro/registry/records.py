@@ -47,14 +47,9 @@ LARGEST_GRID = (2**31 - 1, 65535, 65535)  # blocks along x, y and z
 class Kernel:
     """One rung: a source file, its entry point, and all that the stages need to know about it.
 
-    Attributes:
-        id: ``family.name``.
-        rung: its place on the family's ladder (``L7.1``), as figures and tables print it; any text.
-        title: the heading of its section.
-        source: the source file in the family's folder.
-        launch: grid, block and shared memory for a shape.
-
-    Raises UserError if it contradicts itself, or states no baseline.
+    `id` is ``family.name``; `rung` its place on the family's ladder (``L7.1``), any text; `title` its section's
+    heading; `source` a file in the family's folder; `launch` grid, block and shared memory for a shape. Raises
+    UserError if it contradicts itself, or states no baseline.
     """
 
     id: str

@@ -1,11 +1,9 @@
 """The search for the best candidate of a tunable on a GPU, by successive halving.
 
-Candidates that spill or do not fit the GPU are left out. The rest are timed as a sweep times kernels, warm and in turn
-with their baseline: all of them briefly at the first size, the best third at every size, the best five in rounds on
-fresh data. The score is the geometric mean over the sizes of baseline time over kernel time.
-
-Candidates go through the numerical gate's large cases (guard bands and repeated launches included) only after a brief
-timing, because the gate takes longer.
+Candidates that spill or do not fit the GPU are left out. The rest are timed as in a sweep, warm and in turn with their
+baseline: all briefly at the first size, the best third at every size, the best five in rounds on fresh data. The score
+is the geometric mean over the sizes of baseline time over kernel time. The numerical gate's large cases follow a brief
+timing, as the gate takes longer.
 """
 
 from __future__ import annotations
@@ -108,10 +106,7 @@ class Bench:
 
     def __init__(self, session: device.Session, listing: Listing, journal: Path) -> None:
         """Open the journal, and leave out the candidate that broke the process before this one.
-
-        Raises:
-            UserError: the candidates were compiled for another GPU, or there is no baseline to compare them with.
-        """
+        Raises UserError if the candidates were compiled for another GPU, or have no baseline."""
         sample = next(iter(listing.candidates.values())).kernel
         self.session, self.listing = session, listing
         if not sample.problem.operation.matrix_product or sample.timing.baseline is None:
@@ -141,10 +136,7 @@ class Bench:
     @contextlib.contextmanager
     def at_work(self, name: str) -> Iterator[None]:
         """Mark a candidate as being at work; a hang ends the process.
-
-        Raises:
-            Broken: it failed, which may have broken the GPU's context; the marker says how.
-        """
+        Raises Broken, with how, if it failed, which may have broken the GPU's context."""
         at_work = marker(self._journal.folder)
         write_atomic(at_work, name)
         signal.setitimer(signal.ITIMER_REAL, HANG_SECONDS)
@@ -266,11 +258,7 @@ DIGITS = {"tflops": 2, "median_us": 2, "baseline_median_us": 2, "ratio": 4, "rat
 
 def search(bench: Bench, sizes: Sequence[int], out: Path) -> None:
     """Find the best candidate; writes the table of all of them as CSV beside `out`, and then the result as JSON.
-
-    Raises:
-        UserError: no candidate could be timed.
-        Broken: a candidate may have broken the GPU's context.
-    """
+    Raises UserError if no candidate could be timed, Broken if one may have broken the GPU's context."""
     listing, shapes, limits = bench.listing, [Shape.cube(size) for size in sizes], Limits.here()
     tunable, gpu, table = listing.tunable, bench.session.gpu, out.with_suffix(".csv")
     left_out = {name: reason for name in listing.candidates if (reason := listing.unfit(name, shapes, limits))}

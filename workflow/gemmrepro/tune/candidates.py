@@ -1,8 +1,7 @@
 """The candidates of a tunable: their constants, what they compile to, and which of them cannot run on a GPU.
 
-Compiling needs a toolkit and no GPU. Each candidate leaves ``<digest>.json`` and, if the compiler takes it,
-``<digest>.fatbin``; ``candidates.json`` says what compiled them. One that is compiled already, from the same sources
-with the same toolkit, is not compiled again.
+Each leaves ``<digest>.json`` and, if the compiler takes it, ``<digest>.fatbin``; ``candidates.json`` says what compiled
+them. What the same toolkit compiled from the same sources is not compiled again. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -62,8 +61,7 @@ def candidates(tunable: Tunable) -> list[Candidate]:
 @dataclass(frozen=True)
 class Compiled:
     """The result of compiling one candidate: the compiler's first error, or registers and bytes spilled by a thread,
-    and static shared memory of a block.
-    """
+    and static shared memory of a block."""
 
     build_key: str
     target: str
@@ -93,9 +91,7 @@ class Limits:
 @dataclass(frozen=True)
 class Listing:
     """The compile step's results for all candidates of a tunable, by digest.
-
-    `packages` are the versions that enter the build keys; the measuring machine need not have them installed.
-    """
+    `packages` are the versions that enter the build keys; the measuring machine need not have them installed."""
 
     folder: Path
     tunable: Tunable
@@ -109,10 +105,7 @@ class Listing:
     @classmethod
     def read(cls, folder: Path, tunable: Tunable) -> Listing:
         """Read what the compile step left in `folder`, and check it against today's registry and sources.
-
-        Raises:
-            UserError: it is missing or corrupt, or belongs to another tunable, an older space or older sources.
-        """
+        Raises UserError if it is missing or corrupt, or belongs to another tunable, an older space or older sources."""
         again = f"run the compile step again: python -m gemmrepro tune-compile --kernel {tunable.id}"
         path = folder / LISTING
         found = {candidate.digest: candidate for candidate in candidates(tunable)}
@@ -130,7 +123,6 @@ class Listing:
         return cls(folder, tunable, content["toolkit"], version, content["target"], packages, found, compiled)
 
     def binary(self, digest: str) -> Path:
-        """The fat binary of a candidate."""
         return self.folder / f"{digest}.fatbin"
 
     def unfit(self, digest: str, shapes: Sequence[Shape], limits: Limits) -> str | None:
@@ -162,10 +154,7 @@ class Listing:
 
 def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jobs: int) -> Listing:
     """Compile every candidate for `arch` ("90"), `jobs` at a time, and write ``candidates.json`` into `folder`.
-
-    Raises:
-        UserError: the toolkit is missing or does not know `arch`, a source is missing, or no candidate compiles.
-    """
+    Raises UserError if the toolkit or a source is missing, `arch` is unknown, or no candidate compiles."""
     toolkit = find_toolkit(toolkit_name)
     combinations = candidates(tunable)
     sample, start = combinations[0].kernel, time.monotonic()
@@ -198,10 +187,7 @@ def compile_all(tunable: Tunable, toolkit_name: str, arch: str, folder: Path, jo
 
 def compile_candidate(candidate: Candidate, toolkit: Toolkit, target: str, folder: Path) -> Compiled:
     """Compile one candidate for `target` into `folder`, unless this very build of it lies there already.
-
-    Raises:
-        UserError: the source does not define the record's entry point.
-    """
+    Raises UserError if the source does not define the record's entry point."""
     kernel = candidate.kernel
     binary, record = folder / f"{candidate.digest}.fatbin", folder / f"{candidate.digest}.json"
     compiled = Compiled(build_key(kernel, toolkit.version), target)

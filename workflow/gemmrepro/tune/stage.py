@@ -47,7 +47,6 @@ def _start_anew() -> None:
 
 
 def compile_step(arguments: Namespace) -> int:
-    """Compile all candidates."""
     _start_anew()
     compile_all(registry.tunable(arguments.kernel), arguments.toolkit, arguments.arch, arguments.out, arguments.jobs)
     return 0
@@ -78,7 +77,6 @@ def measure_step(arguments: Namespace) -> int:
 
 
 def install_step(arguments: Namespace) -> int:
-    """Install the winners."""
     _start_anew()
     install(arguments.results)
     return 0
@@ -86,12 +84,8 @@ def install_step(arguments: Namespace) -> int:
 
 def install(results: Sequence[Path]) -> list[Path]:
     """Enter the winners of result files into ``kernels/<family>/tuned/<gpu>.json``; returns the files written.
-
-    The table of all candidates, if it lies beside the result, goes into a folder of the GPU's name there.
-
-    Raises:
-        UserError: a result or a file of winners is corrupt, or names constants outside the space; nothing is written.
-    """
+    The table of all candidates, if it lies beside the result, goes into a folder of the GPU's name there. Raises
+    UserError, and writes nothing, if a result or a file of winners is corrupt or names constants outside the space."""
     files: dict[Path, dict[str, Any]] = {}
     tables: dict[Path, str] = {}
     for result in results:

@@ -19,10 +19,7 @@ from gemmrepro.registry.chips import same_gpu
 @dataclass(frozen=True)
 class Reading:
     """The values that one toolkit's rows give for a claim; one value for most metrics.
-
-    `toolkit` is None if no toolkit built what was measured; `exact` counts the points without a quotient because both
-    sides are zero.
-    """
+    `toolkit` is None if none built what was measured; `exact` counts points where both sides are zero."""
 
     toolkit: str | None
     values: tuple[Value, ...]
@@ -36,9 +33,7 @@ class Reading:
 @dataclass(frozen=True)
 class Readings:
     """The reading that a claim is judged on, and those of other toolkits.
-
-    `carried` says how published values carry over by rates of the chips; None where they need not.
-    """
+    `carried` says how published values carry over by rates of the chips; None where they need not."""
 
     judged: Reading
     others: tuple[Reading, ...] = ()
@@ -99,12 +94,8 @@ class FigureMetric:
         return evidence.measured.gpu
 
     def read(self, claim: Claim, evidence: Evidence) -> Readings:
-        """A reading for each toolkit that has one. The first toolkit with rows of the family is the one that counts.
-
-        Raises:
-            NotMeasured: no toolkit has a reading; the reason is that of the first.
-            OtherToolkitsOnly: the toolkit that counts has none.
-        """
+        """A reading for each toolkit that has one; the first toolkit with rows of the family is the one that counts.
+        Raises NotMeasured with the first's reason if there is none, OtherToolkitsOnly if that which counts has none."""
         readings: list[Reading] = []
         reasons: list[NotMeasured] = []
         toolkits = evidence.toolkits(claim.toolkits)

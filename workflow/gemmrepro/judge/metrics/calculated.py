@@ -23,9 +23,7 @@ from gemmrepro.registry.articles import chip_of
 @dataclass(frozen=True)
 class CalculatedFigure(FigureMetric):
     """The value of a function of calculations.py, against the published figure, or within `least` and `most`.
-
-    Of kernels without `arch` it reads hardware counters.
-    """
+    Of kernels without `arch` it reads hardware counters."""
 
     way = "count"
     any_toolkit = True
@@ -109,11 +107,8 @@ def _code(evidence: Evidence, kernel: str, toolkit: str, arch: str) -> MachineCo
 
 def _call(claim: Claim, given: Inputs) -> Calculated:
     """The function's result.
-
-    Raises:
-        NotMeasured: the machine code lacks what the function counts, as another compiler's may.
-        UserError: names the claim; the function fails on its own numbers, or returns something else.
-    """
+    Raises NotMeasured if the machine code lacks what the function counts, as another compiler's may, UserError, with
+    the claim, if the function fails on its own numbers or returns something else."""
     name = f"claim '{claim.id}', key 'compute.function': {claim.compute['function']}"
     try:
         result = calculation(claim.family, claim.compute["function"])(given)

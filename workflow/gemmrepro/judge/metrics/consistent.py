@@ -24,9 +24,7 @@ _RELATIONS = ("equals", "below", "above")
 
 class _Case(NamedTuple):
     """The published values of a case by name, both sides, whether the relation holds, and how far it is from that.
-
-    A case with a larger `strain` is nearer to not holding, or farther beyond.
-    """
+    A case with a larger `strain` is nearer to not holding, or farther beyond."""
 
     values: Mapping[str, float]
     value: float
@@ -100,9 +98,7 @@ class Consistent(FigureMetric):
 
 def references(compute: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What picks the published rows of every case, one after the other in the order of `rows`.
-
-    A case of `each` adds its plain keys to every row that lacks them, and those under a row's name to that row.
-    """
+    A case of `each` adds its plain keys to every row that lacks them, and those under a row's name to that row."""
     picked: list[Mapping[str, Any]] = []
     cases: list[Mapping[str, Any]] = compute.get("each") or [{}]
     for case in cases:

@@ -1,12 +1,11 @@
 """Claims that rest on an experiment: a statement about every point, or a published figure at one.
 
-A claim's ``compute`` names the experiment, the column `value`, the `kernel`, optionally a kernel `over` whose value it
-is divided by, the points `where` it is read, and the bounds: `above`, `least`, `most`. In the columns of `over_where`
-the divisor's row has the values given there instead of the point's.
+``compute`` names the experiment, the column `value`, the `kernel`, optionally a kernel `over` whose value divides it,
+the points `where` it is read, and the bounds `above`, `least`, `most`. `over_where` gives the divisor's row other
+values.
 
-A claim on many published rows gives the columns `by` which each of them picks its point, `n` for one; ``{d}`` in
-`kernel` stands for the row's d. Each value is then compared with its own row, `near` it (relative) or within a
-`factor`.
+A claim on many published rows gives the columns `by` which each picks its point, `n` for one; ``{d}`` in `kernel`
+stands for the row's d. Each value is compared with its own row, `near` it (relative) or within a `factor`.
 """
 
 from __future__ import annotations
@@ -47,10 +46,8 @@ from gemmrepro.measure.rows import is_current
 @dataclass(frozen=True)
 class PointValue(Value):
     """The value at one point of an experiment; infinite where a quotient's divisor is zero.
-
     `point` names it by its cells, ``n 4096, d 9``; `published` is the article's value, in the column's unit, and
-    `expected` that value carried over to the GPU at hand, where it is.
-    """
+    `expected` that value carried over to the GPU at hand, where it is."""
 
     point: str = ""
     published: float | None = None
@@ -139,9 +136,7 @@ def _why_absent(results: Results, kernel: str, toolkit: str, what: str) -> str:
 
 def inside(value: PointValue, compute: Mapping[str, Any]) -> bool | None:
     """Whether the value, with its whole interval, lies within the claim's bounds or near its published one.
-
-    None where some values of the interval do and some do not.
-    """
+    None where some values of the interval do and some do not."""
     above, least, most = compute.get("above", -math.inf), compute.get("least", -math.inf), compute.get("most", math.inf)
     wanted = value.published if value.expected is None else value.expected
     if wanted is not None and ("near" in compute or "factor" in compute):
@@ -154,10 +149,7 @@ def inside(value: PointValue, compute: Mapping[str, Any]) -> bool | None:
 
 def bounds_text(compute: Mapping[str, Any], beside: str = "published") -> str:
     """The claim's bounds in words; '' where it has none.
-
-    Args:
-        beside: ``published``, or ``expected`` where published values carry over by rates.
-    """
+    `beside`: ``published``, or ``expected`` where published values carry over by rates."""
     if "near" in compute:
         return f"within {100 * compute['near']:g} % of the {beside} value" if compute["near"] else f"as {beside}"
     if "factor" in compute:
@@ -170,11 +162,7 @@ def bounds_text(compute: Mapping[str, Any], beside: str = "published") -> str:
 
 def describe(values: Sequence[PointValue], exact: int, compute: Mapping[str, Any], meaning: str, machine: str) -> str:
     """The values in relation to the bounds, as a sentence without its full stop.
-
-    Args:
-        meaning: of the column. ``1: it was refused; 0: not`` is answered by yes or no.
-        machine: what it was measured on.
-    """
+    `meaning`: of the column; ``1: it was refused; 0: not`` is answered by yes or no. `machine`: that measured it."""
     flag = re.match(r"1: ([^;]*)", meaning)
     subject = sentence(flag[1] if flag else meaning)
     kernel = title(compute["kernel"]) if "{" not in compute["kernel"] else "each number of slices"

@@ -178,10 +178,8 @@ def speedup(row: pd.Series, over: pd.Series, label: str) -> Value:
 
 def speedup_through_baseline(row: pd.Series, over: pd.Series, label: str) -> Value:
     """Ratio of `row` divided by that of `over`, to the same baseline.
-
     Each was timed in alternation with the baseline, so a change of clock between the two cancels; in times it does not.
-    Raises NotMeasured.
-    """
+    Raises NotMeasured."""
     if row["baseline"] != over["baseline"]:
         raise NotMeasured(f"{row_key(row)} and {row_key(over)} were timed beside different baselines")
     columns = ("ratio", "ratio_ci_low", "ratio_ci_high")
