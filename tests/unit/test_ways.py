@@ -160,7 +160,7 @@ def test_a_share_of_the_chip_is_expected_and_both_shares_are_shown(judged):
     (share, *_) = judged(of_ratio(compute=compute))["ladder.x.ratio"]["measured"]
     for name in ("value", "ci_low", "ci_high"):
         assert share[name] == pytest.approx(shown[name] / 60_000)
-    assert (share["unit"], len(share["from"])) == ("ratio", 2) and share["label"].endswith("of 60.00 TFLOP/s")
+    assert (share["unit"], len(share["from"])) == ("ratio", 2) and share["label"].endswith("of 60.0 TFLOP/s")
 
 
 def test_a_time_is_expected_to_shrink_as_the_rate_grows(judged):
