@@ -2,6 +2,8 @@
 
     python -m gemmrepro verdicts --measure results/measure --gates results/gates --build results/build \\
         --out results/verdicts.json
+
+`gemmrepro.judge.rules` defines the verdicts, `gemmrepro.judge.metrics` the vocabulary of claims.yaml.
 """
 
 from __future__ import annotations
