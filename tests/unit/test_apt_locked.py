@@ -121,7 +121,7 @@ def debian(tmp_path: Path) -> Debian:
     return Debian(tmp_path)
 
 
-def test_locked_versions_are_installed_older_than_the_mirrors_and_the_bases(self, debian: Debian) -> None:
+def test_locked_versions_are_installed_older_than_the_mirrors_and_the_bases(debian: Debian) -> None:
     debian.offer("mirror/debian", *packages(LOCKED, app="lib"), *packages(TODAY, app="lib"))
     installed, said = debian.install()
     assert installed == LOCKED
@@ -130,7 +130,7 @@ def test_locked_versions_are_installed_older_than_the_mirrors_and_the_bases(self
     assert done.returncode == 1 and "locks no packages for an image none" in done.stdout
 
 
-def test_what_is_gone_comes_in_todays_version_if_asked_for_and_is_named(self, debian: Debian) -> None:
+def test_what_is_gone_comes_in_todays_version_if_asked_for_and_is_named(debian: Debian) -> None:
     debian.offer(
         "mirror/debian", *packages(LOCKED | {"lib": "1:2"}, app="lib"), *packages(TODAY | {"lib": "1:1"}, app="lib")
     )
@@ -147,7 +147,7 @@ def test_what_is_gone_comes_in_todays_version_if_asked_for_and_is_named(self, de
     assert said.endswith(": lib 1:2 (locked: 1:1+b1)")
 
 
-def test_what_is_gone_comes_from_a_snapshot_and_one_out_of_reach_ends_the_build(self, debian: Debian) -> None:
+def test_what_is_gone_comes_from_a_snapshot_and_one_out_of_reach_ends_the_build(debian: Debian) -> None:
     debian.offer("mirror/debian", *packages(TODAY, app="lib"))
     done = debian.run("small", "app", GEMMREPRO_SNAPSHOT="http://127.0.0.1:1/debian/")
     assert done.returncode == 1
@@ -160,7 +160,7 @@ def test_what_is_gone_comes_from_a_snapshot_and_one_out_of_reach_ends_the_build(
     assert "are all in the version locked" in said
 
 
-def test_an_image_that_is_not_locked_is_refused(self, debian: Debian) -> None:
+def test_an_image_that_is_not_locked_is_refused(debian: Debian) -> None:
     done = debian.run("none", "app")
     assert done.returncode == 1 and "locks no packages for an image none" in done.stdout
 
