@@ -85,7 +85,10 @@ def rungs(measured: Measurements, roof: float = math.nan) -> tuple[int, pd.DataF
                 error = row.get("error") if is_scheme(rung) else math.nan
                 own = {"kind": "here"} if is_rung else {"kind": "tuned", "published": math.nan}
                 found.append({**about, **row, **own, "limit": limit, "error": error})
-    return size, pd.DataFrame(found, columns=COLUMNS)
+    frame = pd.DataFrame(found, columns=COLUMNS)
+    # Beside rungs with values those without any are left out: an empty line says nothing.
+    valued = frame["ratio"].notna() | frame["published"].notna()
+    return size, frame[valued] if frame["ratio"].notna().any() else frame
 
 
 def ratio(inputs: Inputs) -> Drawing:
