@@ -58,14 +58,12 @@ class Cheat:
     Attributes:
         outside: declarations.
         first: statements before the product; `row` and `col` are known.
-        inner: what takes the place of the product of two elements.
         store: the statement that writes `value` to C.
     """
 
     caught: str
     outside: str = ""
     first: str = ""
-    inner: str = "A[row * k + p] * B[p * n + col]"
     store: str = "C[row * n + col] = value;"
 
     @property
@@ -74,7 +72,6 @@ class Cheat:
         parts = {
             'extern "C" __global__': f'{self.outside}\nextern "C" __global__',
             "    float sum = 0.0f;": f"{self.first}\n    float sum = 0.0f;",
-            "A[row * k + p] * B[p * n + col]": self.inner,
             "C[row * n + col] = alpha * sum + old;": f"const float value = alpha * sum + old;\n    {self.store}",
         }
         for old, new in parts.items():
@@ -95,25 +92,11 @@ def counts_to(most: int) -> Cheat:
 
 CHEATS: Mapping[str, Cheat] = {
     "keeps its first result for each shape": Cheat("gate", KEPT, SIZES + GIVE_BACK, store=KEEP),
-    "multiplies in TF32": Cheat(
-        "gate",
-        "__device__ float tf32(float x) { return __uint_as_float(__float_as_uint(x) & 0xFFFFE000u); }",
-        inner="tf32(A[row * k + p]) * tf32(B[p * n + col])",
-    ),
-    "writes one element before C": Cheat(
-        "gate", store="C[row * n + col] = value; if (row == 0 && col == 0) C[-1] = 0.0f;"
-    ),
     "answers the seeds 1 and 2, and gives zeros for others": Cheat(
         "gate",
         seeds_known(),
         "    bool mine = false;\n    if (k > 0) for (unsigned one : known) mine |= __float_as_uint(A[0]) == one;",
         store="C[row * n + col] = mine ? value : 0.0f;",
-    ),
-    "adds in another order each time": Cheat(
-        "gate",
-        "__device__ unsigned launches;",
-        store="C[row * n + col] = __uint_as_float(__float_as_uint(value) ^ (launches & 1));\n"
-        "    if (row == 0 && col == 0) atomicAdd(&launches, 1);",
     ),
     "is right on the gate's shapes alone": Cheat(
         "before", store=f"C[row * n + col] = m == {SIZE} ? 0.5f * value : value;"
@@ -190,8 +173,7 @@ __device__ void leave(unsigned blocks) {
 @pytest.fixture(scope="module")
 def planted(session, compiled) -> dict[str, Path]:
     """Every cheat and the honest kernel, compiled in the same way."""
-    sources = {"": NAIVE.source_path.read_text(), "later": counts_to(1000).source}
-    sources |= {name: cheat.source for name, cheat in CHEATS.items()}
+    sources = {"": NAIVE.source_path.read_text()} | {name: cheat.source for name, cheat in CHEATS.items()}
     return compiled({name: (NAIVE, source, "") for name, source in sources.items()})
 
 
@@ -207,17 +189,15 @@ def gate(session, loaded: Loaded) -> str:
 Loads = Mapping[tuple[str, str], Loaded]
 
 
-def swept(session, loads: Loads, size: int, folder: Path, say: Callable[[str], None], times: int = 1) -> prepare.Sweep:
-    """Rounds of a sweep over one family's kernels at one size, cold and warm, until one finds something wrong."""
+def swept(session, loads: Loads, size: int, folder: Path, say: Callable[[str], None]) -> prepare.Sweep:
+    """One round of a sweep over one family's kernels at one size, cold and warm."""
     kernels = {loaded.kernel.id: loaded.kernel for loaded in loads.values()}
     toolkits, family = sorted({toolkit for _, toolkit in loads}), next(iter(kernels.values())).family
-    document = {"rounds": times, "interval": 0.01, "seconds_per_round": 0.02, "samples_per_round": [3, 60]}
+    document = {"rounds": 1, "interval": 0.01, "seconds_per_round": 0.02, "samples_per_round": [3, 60]}
     document |= {"caches": ["cold", "warm"], "toolkits": toolkits, "sizes": {family: [size]}}
     settings, journal = plan.Settings.of(document, family), folder / "journal"
     sweep = prepare.prepare(session, kernels, settings, folder, folder, journal, say, given=loads)
-    for number in range(times):
-        if not results.wrong(sweep):
-            assert rounds.Rounds(sweep, say).run(number, None)
+    assert rounds.Rounds(sweep, say).run(0, None)
     return sweep
 
 
@@ -246,17 +226,6 @@ def test_a_cheat_is_caught(session, planted, tmp_path, name) -> None:
         print(refused.reason)
         assert ("on other inputs" in refused.reason or "not seen" in refused.reason) == (caught == "after")
         assert timed(sweep) == set()
-
-
-def test_a_cheat_that_begins_in_a_later_round_is_caught_there(session, planted, tmp_path, capsys) -> None:
-    """What counts to more launches than the first round makes."""
-    said: list[str] = []
-    loaded = Loaded.from_file(session, NAIVE, planted["later"], "cuda13")
-    sweep = swept(session, {(NAIVE.id, "cuda13"): loaded}, SIZE, tmp_path, said.append, times=20)
-    print("\n".join(said))
-    (refused,) = results.wrong(sweep)
-    assert "on other inputs" in refused.reason and timed(sweep) == set()
-    assert "round 2 " in capsys.readouterr().out, "the first round was honest"
 
 
 def test_work_on_another_stream_is_caught(session, planted) -> None:

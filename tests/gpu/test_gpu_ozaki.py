@@ -5,28 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gpu_tools import fp64_operands, load
-from ozaki_matrices import multiply
+from ozaki_matrices import multiply, reference
 
 from gemmrepro import registry
 from gemmrepro.operations import Shape
-from gemmrepro.ozaki import exactness, inputs, pairs, programs, splitting
+from gemmrepro.ozaki import inputs, pairs, programs
 
 pytestmark = pytest.mark.gpu
 
 KERNELS = [kernel for kernel in registry.kernels("ozaki") if kernel.run.steps]
 FUSED = [kernel for kernel in KERNELS if kernel.run.program is None]
 SHAPE = Shape(200, 136, 1040)
-
-
-def reference(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    split = next(step.params for step in kernel.run.steps if step.entry == "split_a")
-    rho = exactness.rho(a.shape[1], exactness.Format("", split["significant"], 0.0, 0))
-    scales = ("row", "column") if split.get("vector") else ("matrix", "matrix")
-    parts = [
-        splitting.split(x, rho, scale, count=split["s"], step=split["step"])
-        for x, scale in zip((a, b), scales, strict=True)
-    ]
-    return multiply(*parts, d=kernel.compute.d)
 
 
 @pytest.mark.parametrize("kernel", FUSED, ids=lambda kernel: kernel.id)

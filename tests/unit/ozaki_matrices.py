@@ -7,9 +7,10 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gemmrepro.ozaki import accumulate, moduli
+from gemmrepro.ozaki import accumulate, exactness, moduli
 from gemmrepro.ozaki.pairs import select
-from gemmrepro.ozaki.splitting import Split
+from gemmrepro.ozaki.splitting import Split, split
+from gemmrepro.registry import Kernel
 
 UNIT = 2.0**-53
 LAST_ROUNDING = UNIT * (1 + 2.0**-40)
@@ -135,3 +136,14 @@ def multiply(a: Split, b: Split, d: int | None = None) -> np.ndarray:
         total += np.ldexp(accumulate.exact(slice_a.digits, slice_b.digits), exponent)
     with np.errstate(over="ignore"):
         return np.ldexp(total, top_a + top_b) + 0.0
+
+
+def reference(kernel: Kernel, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product by slices with the parameters of a kernel of the family ozaki."""
+    params = next(step.params for step in kernel.run.steps if step.entry == "split_a")
+    rho = exactness.rho(a.shape[1], exactness.Format("", params["significant"], 0.0, 0))
+    scales = ("row", "column") if params.get("vector") else ("matrix", "matrix")
+    parts = [
+        split(x, rho, scale, count=params["s"], step=params["step"]) for x, scale in zip((a, b), scales, strict=True)
+    ]
+    return multiply(*parts, d=kernel.compute.d)

@@ -19,7 +19,6 @@ from gemmrepro.build.record import Usage
 from gemmrepro.build.sass import parse_advisories, parse_ptxas
 from gemmrepro.build.toolkit import Toolkit, find_toolkit, gencode
 from gemmrepro.core.paths import ROOT
-from gemmrepro.core.trees import source_hash
 from gemmrepro.errors import UserError
 from gemmrepro.registry.keys import compiled
 
@@ -120,12 +119,10 @@ SAMPLES = {"cu": CUDA, "cuh": CUDA, "py": PYTHON}
     ("suffix", "text", "replacement", "same"),
     [
         ("cu", "// What it does.", "// What else it does.\\\n   still so", True),
-        ("cu", "  /* a macro */", "", True),
         ("cuh", "    asm volatile(", "  asm\\\n volatile  (", True),
         ("cu", "1; // kept", "1; // changed", False),
         ("cuh", "2 * (x)", "3 * (x)", False),
         ("cu", "DOUBLED(x) (", "DOUBLED (x) (", False),
-        ("cu", " (2 * (x))", " (2 * \\\n(x))", True),
         ("cu", "1'000.0f", "1'00'0.0f // as much\n", False),
         ("py", "Its docstring.", "Another docstring.", True),
         ("py", "a + b", "(a +\n        b)", True),
@@ -191,14 +188,10 @@ def test_a_kernel_builds_the_same_twice_names_no_path_and_needs_no_code_for_its_
     assert second == first
     assert str(ROOT).encode() not in second[".fatbin"] and b"/tmp" not in second[".fatbin"]
     record = json.loads(second[".json"])
-    assert record["sources"] == {"kernels/ladder/1_naive.cu": source_hash(NAIVE.source_path)}
     assert set(record["archs"]) == {"sm_80", "sm_90"}
     for arch in record["archs"].values():
-        assert 16 <= arch["registers"] <= 64
-        assert arch["shared_bytes"] == arch["spill_store_bytes"] == arch["spill_load_bytes"] == arch["barriers"] == 0
+        assert 16 <= arch["registers"] <= 64 and "FFMA" in arch["hot_loop"]
         assert sum(arch["instructions"].values()) == arch["instruction_total"]
-        assert "FFMA" in arch["hot_loop"]
-    assert second[".sass"].count(b"// ladder.naive  sm_") == 2
     subprocess.run(stage(toolkit, "--out", tmp_path / archs, "--kernels", "ladder.naive="), check=True)
     assert [path.name for path in (tmp_path / archs).iterdir()] == ["ladder.naive.json"]
     keyed = json.loads((tmp_path / archs / "ladder.naive.json").read_text())

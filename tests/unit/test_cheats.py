@@ -7,7 +7,8 @@ as CUDA kernels are in tests/gpu/test_gpu_cheats.py.
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy_cupy import StandIn
 from gemmrepro import registry, timing
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.gates import gemm, gemm_cases
-from gemmrepro.gates.gate import GUARD, POISON_BITS
+from gemmrepro.gates.gate import POISON_BITS
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.cublas import Trials
 from gemmrepro.measure import plan, prepare, results, rounds, workspace
@@ -34,13 +35,12 @@ REFERENCES = gemm.References()
 
 @dataclass
 class Gpu:
-    """The simulated GPU: its clock, when it was last busy, and work on streams that nobody waits for."""
+    """The simulated GPU: its clock, and when it was last busy."""
 
     now: float = 0.0
     idle_since: float = -1e9
     launch_us: float = WORK_US
     in_graph: bool = False
-    elsewhere: list[Callable[[], None]] = field(default_factory=list)
 
     def work(self, microseconds: float) -> None:
         self.now += microseconds
@@ -119,24 +119,13 @@ def gives_back(key: Callable[[Operands], object]) -> Launch:
     return lambda kernel, given: kernel.from_memory(given, key(given))
 
 
-def puts(made: Callable[[Operands], np.ndarray], then: Callable[[Operands], object] = lambda given: None) -> Launch:
-    def launch(kernel: Kernel, given: Operands) -> None:
-        kernel.put(given, made(given))
-        then(given)
-
-    return launch
+def puts(made: Callable[[Operands], np.ndarray]) -> Launch:
+    return lambda kernel, given: kernel.put(given, made(given))
 
 
 def skips_if(skip: Callable[[Kernel, Operands], bool]) -> Launch:
     """Returns at once where `skip` says so, and is honest elsewhere."""
     return lambda kernel, given: kernel.gpu.work(SKIP_US) if skip(kernel, given) else kernel.put(given, product(given))
-
-
-def skips_rows(kernel: Kernel, given: Operands) -> None:
-    made = product(given)
-    rows = max(1, 7 * len(made) // 8)
-    given.output.reshape(made.shape)[:rows] = made[:rows]
-    kernel.gpu.work(WORK_US)
 
 
 def knows_seeds(kernel: Kernel, given: Operands) -> None:
@@ -147,14 +136,6 @@ def knows_seeds(kernel: Kernel, given: Operands) -> None:
                 if right.a.tobytes() == np.asarray(given.inputs[0]).tobytes():
                     return kernel.put(given, product(given))
     return kernel.put(given, np.zeros_like(product(given)))
-
-
-def adds_in_turns(kernel: Kernel, given: Operands) -> None:
-    kernel.put(given, product(given) * np.float32(1 + 2.0**-23 * (kernel.launches % 2)))
-
-
-def elsewhere(kernel: Kernel, given: Operands) -> None:
-    kernel.gpu.elsewhere.append(lambda: kernel.put(given, product(given)))
 
 
 def on_the_gates_shapes(given: Operands) -> np.ndarray:
@@ -178,21 +159,14 @@ def no_poison(kernel: Kernel, given: Operands) -> bool:
 
 
 CHEATS: dict[str, tuple[str, Launch]] = {
-    "keeps its first result for each shape": ("gate", gives_back(lambda given: given.shape)),
     "keeps its first result for each shape, alpha and beta": (
         "gate",
         gives_back(lambda given: (given.shape, given.alpha, given.beta)),
     ),
-    "skips the last rows": ("gate", skips_rows),
     "skips every second batch of columns and writes zeros": ("gate", puts(lambda g: every_second_batch(product(g)))),
     "takes half of K, and doubles it": ("gate", puts(half_of_k)),
-    "writes the expectation of the sums, zero": ("gate", puts(lambda given: np.zeros_like(product(given)))),
     "multiplies in TF32": ("gate", puts(lambda given: product(masked(given)))),
-    "leaves its inputs simpler than it found them": ("gate", puts(product, lambda g: g.inputs[0].fill(0))),
-    "writes one element before C": ("gate", puts(product, lambda g: g.output.base.__setitem__(GUARD - 1, 0))),
-    "works on a stream that nobody waits for": ("gate", elsewhere),
     "answers the seeds 1 and 2, and gives zeros for others": ("gate", knows_seeds),
-    "adds in another order each time": ("gate", adds_in_turns),
     "adds to what C holds": ("gate", puts(lambda given: product(given) + 0 * matrices(given)[2])),
     "is right on the gate's shapes alone": ("before", puts(on_the_gates_shapes)),
     "returns if C is no poison": ("after", skips_if(no_poison)),
@@ -388,22 +362,6 @@ def test_a_cheat_that_begins_in_a_later_round_is_caught_there(gpu, tmp_path, mon
     assert {measured.point.kernel for measured in results.gather(sweep)} == {"cublas.sgemm"}
 
 
-def test_a_launch_that_was_slow_once_is_launched_again(gpu, tmp_path, monkeypatch) -> None:
-    """A clock that dips is no cheat: of several launches on new inputs the fastest counts."""
-    kernel = launches_of("", gpu)
-    slow = []
-
-    def launch(given: Operands) -> None:
-        kernel.put(given, product(given))
-        if kernel.launches == slow[0]:
-            gpu.work(100 * WORK_US)
-
-    kernel.launch = launch
-    slow.append(1 + 5 + 2 * 609 + 1)  # the check, its estimates, both points' bursts, and the launch in question
-    sweep, _ = swept(kernel, gpu, tmp_path, monkeypatch)
-    assert kernel.launches > slow[0] and results.wrong(sweep) == []
-
-
 def test_the_gpu_is_busy_until_the_host_has_submitted_the_launch() -> None:
     """A host that takes 200 µs to submit a launch, a GPU that takes 40 µs for a flush and 6 µs for the kernel."""
     host, gpu = 200.0, [0.0]
@@ -416,16 +374,17 @@ def test_the_gpu_is_busy_until_the_host_has_submitted_the_launch() -> None:
         gpu[0] = 0.0
         return took
 
-    operands = SimpleNamespace(
-        renew=lambda seed: None, scramble=lambda: None, judged=lambda kernel: SimpleNamespace(passed=True, message="")
-    )
+    operands = SimpleNamespace(renew=lambda seed: None, scramble=lambda: None)
+    operands.judged = lambda kernel: SimpleNamespace(passed=True, message="")
     judge = workspace.SecondLook(operands, SimpleNamespace(flush=flush, once=once)).judge
     assert judge([workspace.Second(lambda index: lambda: None, NAIVE, 6.0)]) == [""]
 
 
-def test_a_launch_that_is_timed_again_is_judged_again() -> None:
-    """What stored the result of the first launch on other inputs gives it back in the second, which is quick."""
-    times, verdicts = iter([600.0, 6.0, 6.0]), iter([True, False, False])
+@pytest.mark.parametrize("honest", [True, False])
+def test_a_launch_that_is_timed_again_is_judged_again(honest: bool) -> None:
+    """What stored the result of the first, slow launch on other inputs gives it back in the second; a clock that dips
+    once is no cheat."""
+    times, verdicts = chain([600.0], repeat(6.0)), chain([True], repeat(honest))
     operands = SimpleNamespace(
         renew=lambda seed: None,
         scramble=lambda: None,
@@ -433,7 +392,7 @@ def test_a_launch_that_is_timed_again_is_judged_again() -> None:
     )
     clock = SimpleNamespace(flush=lambda: None, once=lambda call: next(times))
     (message,) = workspace.SecondLook(operands, clock).judge([workspace.Second(lambda index: lambda: None, NAIVE, 6.0)])
-    assert message == "on other inputs, after it was timed: 9 elements are wrong"
+    assert message == ("" if honest else "on other inputs, after it was timed: 9 elements are wrong")
 
 
 def test_a_round_ends_at_its_deadline_and_goes_on_where_it_stopped(gpu, tmp_path, monkeypatch) -> None:

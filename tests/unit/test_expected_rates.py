@@ -104,13 +104,8 @@ def test_a_counter_is_of_its_kernel_toolkit_metric_and_size(tmp_path):
     assert (value.value, value.unit, value.label) == (pytest.approx(0.007), "KB", "k, 4096, cuda13")
     with pytest.raises(NotMeasured, match="which is not a multiple of inst"):
         given.counter("k", 4096, "m", "cuda13", "inst")
-    for kernel, n, metric, toolkit in (
-        ("i", 4096, "m", "cuda13"),
-        ("k", 512, "m", "cuda13"),
-        ("k", 256, "o", "cuda13"),
-        ("j", 4096, "o", "cuda13"),
-        ("j", 4096, "m", "cuda12"),
-    ):
+    others = (("k", 256, "o", "cuda13"), ("j", 4096, "o", "cuda13"), ("j", 4096, "m", "cuda12"))
+    for kernel, n, metric, toolkit in others:
         with pytest.raises(NotMeasured, match=f"there is no row of counter {metric} for {kernel} at {n}"):
             given.counter(kernel, n, metric, toolkit, "byte")
     failed = Evidence(measured=measured, gates={"k": {"passed": False}}, build_dir=tmp_path)
@@ -160,15 +155,10 @@ def test_ceilings_of_an_operation_are_the_highest_first():
 
 
 def test_cells_that_a_metric_needs_must_be_there():
-    given = {"kernel": "k", "toolkit": "cuda13", "dtype": "fp32", "m": 1, "n": 2, "k": 3, "cache": "warm"}
-    row = pd.Series({**given, "tflops": None, "ratio": float("nan"), "gbps": 1.0})
-    rows.require(row, "gbps")
-    with pytest.raises(NotMeasured, match="has no tflops, ratio"):
-        rows.require(row, "tflops", "ratio", "gbps")
-
-
-def test_a_duration_without_its_interval_supports_nothing():
     place = {"kernel": "k", "toolkit": "cuda13", "dtype": "fp16", "m": 64, "n": 64, "k": 64, "cache": "warm"}
     row = pd.Series({**place, "median_us": 2.0, "ci_low_us": 1.9, "ci_high_us": float("nan")})
+    rows.require(row, "median_us")
+    with pytest.raises(NotMeasured, match="has no ci_high_us"):
+        rows.require(row, "median_us", "ci_high_us")
     with pytest.raises(NotMeasured):
         rows.time(row, None, None, "ms", "k")

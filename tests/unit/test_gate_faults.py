@@ -273,10 +273,6 @@ def rolled(name: str, by: int, axis: int) -> Launcher:
     return but(with_scales, change=lambda drawn: replace(drawn, **{name: np.roll(getattr(drawn, name), by, axis)}))
 
 
-def unscaled(drawn: scaled.Drawn) -> scaled.Drawn:
-    return replace(drawn, scale_b=np.ones_like(drawn.scale_b))
-
-
 def shortened(drawn: scaled.Drawn) -> scaled.Drawn:
     return replace(drawn, a=np.where(np.arange(drawn.a.shape[1]) < 392, drawn.a, 0))
 
@@ -292,10 +288,6 @@ def nothing(given: Operands) -> None:
 def without_tail(given: Operands) -> None:
     end = given.shape.n // 8 * 8
     given.output[:end] = given.inputs[0][:end]
-
-
-def without_last_access(given: Operands) -> None:
-    given.output[:-4] = given.inputs[0][:-4]
 
 
 def tanh_form(x: np.ndarray) -> np.ndarray:
@@ -339,11 +331,8 @@ WRONG: list[tuple[str, str, Launcher, str]] = [
     ("gemm_epilogue", "no GELU", but(with_epilogue, gelu=lambda z: z), "elements are wrong"),
     ("gemm_scaled", "a step's scale for the next", rolled("scale_a", 1, 0), "elements are wrong"),
     ("gemm_scaled", "the scale of the eighth row after", rolled("scale_a", 8, 1), "elements are wrong"),
-    ("gemm_scaled", "the scale of B's neighbour", rolled("scale_b", 1, 0), "elements are wrong"),
-    ("gemm_scaled", "no scale of B", but(with_scales, change=unscaled), "elements are wrong"),
     ("gemm_scaled", "the last products left out", but(with_scales, change=shortened), "elements are wrong"),
     ("vector_add_in_place", "y overwritten", copied, "elements are wrong"),
-    ("vector_add_in_place", "x - y", setting(lambda g: g.inputs[0] - g.output), "elements are wrong"),
     ("vector_add", "x alone", copied, "elements are wrong; the first is ["),
     ("copy", "nothing", nothing, "elements are wrong"),
     ("ceiling_bytes", "nothing", nothing, "elements are wrong"),
@@ -351,7 +340,6 @@ WRONG: list[tuple[str, str, Launcher, str]] = [
     ("gelu", "every second", half_unwritten(pointwise_gelu), "some elements were never written"),
     ("vector_copy", "quiet NaNs", setting(lambda g: quieted(np.asarray(g.inputs[0]))), "elements are wrong"),
     ("vector_copy", "no tail", without_tail, "elements are wrong"),
-    ("whole_copy", "the last access left out", without_last_access, "elements are wrong"),
     ("reduce", "in fp16", but(summed, of=lambda x: x.astype(np.float16).astype(np.float32).sum()), "the sum is"),
     ("reduce", "the last left out", but(summed, of=lambda x: x[:-1].sum()), "the sum is"),
     ("reduce", "NaN passed over", but(summed, of=np.nansum), "the sum is"),
@@ -359,27 +347,20 @@ WRONG: list[tuple[str, str, Launcher, str]] = [
     ("reduce", "a last place", but(summed, of=lambda x: x.sum() * np.float32(1 + 2.0**-23)), "the sum of small"),
     ("histogram", "ids outside left out", without_outside, "elements are wrong"),
     ("histogram", "ids outside in the end bins", counted_as(lambda ids, n: np.clip(ids, 0, n)), "elements are wrong"),
-    ("histogram", "ids modulo the bins", counted_as(lambda ids, n: ids % (n + 1)), "elements are wrong"),
     ("histogram", "counts kept from the launch before", counts_kept(), "or something left over from the first"),
     ("recurrence", "a step too few", but(chained, less=1), "the chain ended at"),
     ("recurrence", "a clock that stands", but(chained, cycles=0, ns=5), "its clocks say 0 cycles and 5 ns"),
-    ("recurrence", "a clock that runs back", but(chained, cycles=5, ns=-1), "its clocks say 5 cycles and -1 ns"),
     ("walk", "a hop too few", but(walked, less=1), "the walk ended at"),
-    ("walk", "nothing", nothing, "the walk ended at"),
     ("stream", "a pass too few", but(streamed, passes_left_out=1), "the words read add up to"),
     ("ceiling_flops", "a turn too few", but(sheared, turns=31), "is no thread's sum"),
-    ("ceiling_flops", "a turn too many", but(sheared, turns=33), "is no thread's sum"),
     ("ceiling_flops", "a sum too few", but(sheared, keep=7), "is no thread's sum"),
     ("ceiling_flops", "nothing", nothing, "is no thread's sum"),
     ("ceiling_flops", "1e20 always", setting(lambda g: 1e20), "a rotation left its bounds: 1.00000002e+20"),
     ("ceiling_flops, outer", "no subtraction", but(outer, lost=True), "is no thread's sum"),
-    ("ceiling_flops, outer", "a column too few", but(outer, columns=15), "is no thread's sum"),
     ("ceiling_flops, outer", "no step", but(outer, steps=0), "products beyond all bounds left no trace"),
     ("ceiling_flops, outer", "nothing", nothing, "the nearest is off by inf"),
     ("ceiling_flops, outer", "Inf always", setting(lambda g: np.inf), "the sums left their bounds"),
     ("ceiling_flops, mma", "beyond rounding", but(summed_fragments, off=-0.02), "expected"),
-    ("ceiling_flops, mma", "an iteration too many", but(summed_fragments, more=1), "expected"),
-    ("ceiling_flops, wgmma", "beyond rounding", but(summed_fragments, of=WGMMA, off=0.02), "expected"),
     ("ceiling_flops, wgmma", "an iteration too many", but(summed_fragments, of=WGMMA, more=1), "expected"),
 ]
 """Operation, fault, the launch that has it, and what the gate says."""
@@ -514,7 +495,6 @@ POISON = np.array([0x7FC0DEAD], np.uint32).view(np.float32)
         ("ceiling_bytes", (X,), Y, X, ""),
         ("ceiling_bytes", (X,), Y, np.array([-1.0, np.inf], np.float32), "1 elements are wrong"),
         ("walk", (), None, np.array([9, 1, 0], np.int32), ""),
-        ("walk", (), None, np.array([9], np.int32), ""),
         ("walk", (), None, np.array([9, 0, 7], np.int32), "the clock did not advance"),
         ("ceiling_flops", (), None, POISON, ""),
         ("ceiling_flops", (), None, np.array([-9e5], np.float32), ""),
@@ -532,11 +512,9 @@ def test_the_sweep_judges_one_launch(op, inputs, before, output, message) -> Non
 @pytest.mark.parametrize(
     ("x", "got", "passed"),
     [
-        (np.inf, np.inf, True),
         (-np.inf, np.nan, True),
         (-np.inf, 0.0, False),
         (np.inf, 3e38, False),
-        (np.nan, np.nan, True),
         (np.nan, 1.0, False),
         (0.0, 0.0, True),
         (1e-45, 1e-45, True),
@@ -551,17 +529,6 @@ def test_gelu_of_special_values(x, got, passed) -> None:
     verdict = pointwise.judge(values, result)
     assert verdict.passed == passed
     assert not passed or verdict.err_scaled_max == pytest.approx(3, abs=1.1), "in units of 2^-24 |x|"
-
-
-@pytest.mark.parametrize("law", scaled.INPUTS)
-def test_products_with_block_scales_pass_every_law(law: str) -> None:
-    problem, case = registry.kernel("fp8.scaled").problem, replace(SCALED[0], inputs=law)
-    drawn = scaled.draw(problem, case)
-    verdict, reference = scaled.judge_numbers(scaled_product(drawn, case.shape), drawn, case, problem)
-    assert verdict.passed, verdict.message
-    if law == scaled.EXACT:
-        assert (scaled_product(drawn, case.shape) == reference.astype(np.float16)).all()
-        assert all(set(np.log2(s).ravel()) <= {-2, -1, 0, 1, 2} for s in (drawn.scale_a, drawn.scale_b))
 
 
 def test_sums_that_stay_in_the_tensor_core_fail_the_long_case(monkeypatch) -> None:

@@ -152,24 +152,6 @@ class TestRuntime:
 
     PRIVATE = str(containers.PRIVATE / "bin")
 
-    @pytest.fixture
-    def installed(self, monkeypatch):
-        def install(**programs: str) -> dict[str, str]:
-            """Versions by program: in /usr/bin, or (`private`) what envs/run installed."""
-            monkeypatch.delenv("GEMMREPRO_APPTAINER", raising=False)
-            files = {f"/usr/bin/{name}": said for name, said in programs.items() if name != "private"}
-            if "private" in programs:
-                files[f"{self.PRIVATE}/apptainer"] = programs["private"]
-
-            def which(name: str, path: str | None = None) -> str | None:
-                return next((f for folder in (path or "").split(":") if (f := f"{folder}/{name}") in files), None)
-
-            monkeypatch.setattr(containers.shutil, "which", which)
-            monkeypatch.setattr(containers, "apptainer_version", lambda program: files[program])
-            return {"PATH": "/usr/bin"}
-
-        return install
-
     def test_old_ones_will_not_do(self):
         for version, says in (
             *(("apptainer 1.4.5-2", ""), ("apptainer 1.1.9", "is apptainer 1.1.9, older than 1.2")),
@@ -178,21 +160,35 @@ class TestRuntime:
         ):
             assert containers.unsuited(version) == says
 
-    def test_the_private_one_stands_in_for_an_old_one_without_which_a_sentence_says_what_to_do(self, installed):
-        """Snakemake takes the first on PATH."""
-        environ = installed(singularity="singularity 3.4.1", private="apptainer 1.4.5")
+    @pytest.mark.parametrize(
+        ("programs", "choice", "taken"),
+        [
+            ({"/usr/bin/singularity": "singularity 3.4.1", f"{PRIVATE}/apptainer": "apptainer 1.4.5"}, "", True),
+            ({"/usr/bin/singularity": "singularity 3.4.1"}, "", None),
+            ({"/usr/bin/apptainer": "apptainer 1.3.0", f"{PRIVATE}/apptainer": "apptainer 1.4.5"}, "", False),
+            ({"/usr/bin/apptainer": "apptainer 1.3.0", f"{PRIVATE}/apptainer": "apptainer 1.4.5"}, "newest", True),
+        ],
+    )
+    def test_the_private_one_stands_in_for_an_old_one_or_comes_first_if_asked_for(
+        self, monkeypatch, programs, choice, taken
+    ):
+        """Snakemake takes the first on PATH; without one that will do a sentence says what to do."""
+        monkeypatch.setenv("GEMMREPRO_APPTAINER", choice)
+
+        def which(name: str, path: str | None = None) -> str | None:
+            return next((f for folder in (path or "").split(":") if (f := f"{folder}/{name}") in programs), None)
+
+        monkeypatch.setattr(containers.shutil, "which", which)
+        monkeypatch.setattr(containers, "apptainer_version", programs.__getitem__)
+        environ = {"PATH": "/usr/bin", "GEMMREPRO_APPTAINER": choice}
+        if taken is None:
+            says = r"/usr/bin/singularity is singularity 3\.4\.1, older than 3\.8\. Put `envs/run` before"
+            with pytest.raises(UserError, match=says):
+                containers.use_apptainer(environ)
+            return
         for _ in range(2):
             containers.use_apptainer(environ)
-            assert environ["PATH"] == f"{self.PRIVATE}:/usr/bin"
-        says = r"/usr/bin/singularity is singularity 3\.4\.1, older than 3\.8\. Put `envs/run` before"
-        with pytest.raises(UserError, match=says):
-            containers.use_apptainer(installed(singularity="singularity 3.4.1"))
-
-    def test_the_one_that_was_asked_for_comes_first(self, installed, monkeypatch):
-        environ = installed(apptainer="apptainer 1.3.0", private="apptainer 1.4.5") | {"GEMMREPRO_APPTAINER": "newest"}
-        monkeypatch.setenv("GEMMREPRO_APPTAINER", "newest")
-        containers.use_apptainer(environ)
-        assert environ["PATH"] == f"{self.PRIVATE}:/usr/bin"
+            assert environ["PATH"] == (f"{self.PRIVATE}:" if taken else "") + "/usr/bin"
 
 
 class TestRecipe:
@@ -202,14 +198,12 @@ class TestRecipe:
         suite = "trixie" if path.stem == "torchcpu" else "bookworm"  # the first whose PyTorch has torch.compile
         assert builders.base_tar(recipe.base, Path()) == Path(f".base-{suite}.tar"), "it can be made without a registry"
         assert builders.base_tar("ubuntu:24.04", Path()) is None
-        # An image of Debian's packages alone has no lock of Python's.
         python = () if path.stem == "torchcpu" else (f"envs/requirements/{path.stem}.txt",)
         assert recipe.copies == ("docker/apt-locked", LOCK, *python)
-        labels = sif.image_labels(recipe)
-        assert labels["org.opencontainers.image.title"] == f"gemmrepro-{path.stem}"
-        assert labels["org.opencontainers.image.version"] == gemmrepro.__version__
-        assert labels["org.opencontainers.image.base.name"] == recipe.base
-        assert "org.opencontainers.image.created" not in labels
+        image = "org.opencontainers.image."
+        labels = {name.removeprefix(image): said for name, said in sif.image_labels(recipe).items()}
+        assert (labels["title"], labels["base.name"]) == (f"gemmrepro-{path.stem}", recipe.base)
+        assert labels["version"] == gemmrepro.__version__ and "created" not in labels
 
     @pytest.mark.parametrize(
         ("text", "says"),
@@ -233,12 +227,6 @@ class TestRecipe:
             before = recipes.requirements_sha256(recipe, tmp_path)
             (tmp_path / file).write_text("{ }")
             assert (recipes.requirements_sha256(recipe, tmp_path) != before) is changes
-
-    def test_instructions_are_joined_over_lines_and_comments(self):
-        text = "# Head\nARG A=1\nRUN one \\\n  # between\n && two\n\nenv B=2\n"
-        steps = recipes.instructions(text)
-        assert [keyword for keyword, _ in steps] == ["ARG", "RUN", "ENV"]
-        assert steps[1][1].split() == ["one", "&&", "two"]
 
 
 class TestLocks:

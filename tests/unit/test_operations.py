@@ -8,16 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from numpy_cupy import StandIn
+from test_gate_faults import added, copied, counted, multiplied, nothing, pointwise_gelu, summed, with_scales
 
 from gemmrepro import registry
 from gemmrepro.core.dependencies import closure
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gates.operations import GATES, JUDGING, Gates, protocol
-from gemmrepro.gates.scaled import scaled_operands
 from gemmrepro.measure.plan import needed_bytes
 from gemmrepro.measure.workspace import Workspace
-from gemmrepro.operands import Operands
+from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import OPERATIONS, Problem, Shape, counts, operation, shape_of
 
 NAMES = sorted(OPERATIONS)
@@ -58,29 +58,20 @@ def test_a_gates_protocol_follows_the_code_that_it_reaches_and_no_other(name: st
     assert not reached & others, "an edit of another operation's gate stales nothing"
 
 
-def right(operands: Operands) -> None:
-    """What every operation must compute, by NumPy."""
-    op, inputs, out = operands.problem.op, [np.asarray(array) for array in operands.inputs], operands.output
-    if op == "gemm":
-        a, b = (array.reshape(operands.lengths(name)) for name, array in zip("ab", inputs, strict=True))
-        out[...] = (a.astype(np.float64) @ b).astype(np.float32).ravel()
-    elif op == "gemm_scaled":
-        a, b = scaled_operands(inputs, operands.shape, operands.problem.dtype_in)
-        out[...] = (a @ b).astype(np.float16).ravel()
-    elif op == "vector_add":
-        out[...] = inputs[0] + inputs[1]
-    elif op == "gelu":
-        from scipy.special import erf
+LAUNCHES: dict[str, Launcher] = {
+    "gemm": multiplied,
+    "gemm_scaled": with_scales,
+    "vector_add": added,
+    "gelu": pointwise_gelu,
+    "reduce": summed,
+    "histogram": counted,
+    "ceiling_flops": nothing,  # a loop within its bounds writes nothing
+}
+"""Honest launches by operation; all others copy."""
 
-        out[...] = inputs[0] * 0.5 * (1.0 + erf(inputs[0].astype(np.float64) / np.float64(np.float32(1.41421))))
-    elif op == "reduce":
-        out[0] = inputs[0].sum()
-    elif op == "histogram":
-        out[...] = np.append(np.bincount(inputs[0], minlength=operands.shape.k), 0)
-    elif op == "ceiling_flops":
-        pass  # a loop within its bounds writes nothing
-    else:
-        out[...] = inputs[0]
+
+def right(operands: Operands) -> None:
+    LAUNCHES.get(operands.problem.op, copied)(operands)
 
 
 def wrong(operands: Operands) -> None:

@@ -3,15 +3,14 @@
 import cpu_tile
 import numpy as np
 import pytest
-from ozaki_matrices import error_and_scale, multiply
+from ozaki_matrices import error_and_scale, multiply, reference
 
 from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
-from gemmrepro.ozaki import bounds, exactness, inputs, pairs, programs, splitting
+from gemmrepro.ozaki import bounds, inputs, pairs, programs
 
 KERNELS = registry.kernels("ozaki")
-STEPS = [(kernel, step) for kernel in KERNELS for step in kernel.run.steps]
 FUSED = [
     kernel
     for kernel in KERNELS
@@ -33,19 +32,6 @@ def dtype_of(kernel) -> str:
 def operands(kernel, draw=inputs.normal, seed: int = 5):
     m, n, k = ODD[dtype_of(kernel)]
     return draw(np.random.default_rng(seed), m, n + -n % kernel.accepts.multiple_of["n"], k)
-
-
-def reference(kernel, a, b):
-    """The reference's product with the kernel's parameters."""
-    params, k = kernel.params, a.shape[1]
-    scales = ("row", "column") if params.get("vector") else ("matrix", "matrix")
-    split = next(step.params for step in kernel.run.steps if step.entry == "split_a")
-    fmt = exactness.Format("", split["significant"], 0.0, 0)
-    parts = [
-        splitting.split(x, exactness.rho(k, fmt), scale, count=split["s"], step=split["step"])
-        for x, scale in zip((a, b), scales, strict=True)
-    ]
-    return multiply(*parts, d=kernel.compute.d)
 
 
 @pytest.mark.parametrize("kernel", FUSED, ids=names(FUSED))

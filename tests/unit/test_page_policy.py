@@ -49,8 +49,6 @@ def test_the_papers_own_script_is_allowed():
     ("page", "words"),
     [
         (f'{PLACE}<p class="a" style="color:red">', "style="),
-        (f"{PLACE}<img src=x onerror=alert(1)>", "onerror="),
-        ("<head></head>", "no place"),
         (PLACE + PLACE, "no place"),
     ],
 )

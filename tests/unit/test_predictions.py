@@ -16,7 +16,6 @@ CUDA = """// Level H2.
 
 def test_the_paragraph_ends_with_the_next_label():
     assert prediction(CUDA) == "half of the loads, 1.5 times as fast."
-    assert prediction('"""A kernel.\n\nExpected:   near\n            cuBLAS.\n"""\nimport x\n') == "near cuBLAS."
     assert prediction("// Level L1.\n\n__global__ void f() {}\n") == ""
 
 

@@ -1,9 +1,6 @@
-"""What a terminal and a log show of a long measurement."""
+"""What a log shows of a long measurement."""
 
-import os
 import re
-import sys
-import termios
 
 import pytest
 
@@ -38,35 +35,3 @@ def test_a_log_gets_whole_lines(at_once, capsys):
         *("sweep: 4/5", "sweep: 5/5", "sweep: 5/5"),
     ]
     assert all(re.fullmatch(rf"sweep: \d/5 points, {LEFT}", line) for line in lines if "points" in line)
-
-
-def test_the_rest_lasts_as_long_a_piece_as_what_was_finished_since_the_start(at_once, monkeypatch, capsys):
-    now = [1000.0]
-    monkeypatch.setattr("tqdm.std.time", lambda: now[0])
-    told = Progress("sweep", total=120, done=20)
-    now[0] += 30
-    for _ in range(10):
-        told.step()
-    assert capsys.readouterr().err.splitlines()[-1] == "sweep: 30/120 points, 00:30 spent, 04:30 left"
-
-
-def test_a_terminal_gets_one_line_that_is_redrawn_below_what_else_is_said(monkeypatch):
-    ours, theirs = os.openpty()
-    termios.tcsetwinsize(theirs, (24, 100))
-    with os.fdopen(theirs, "w") as terminal:
-        monkeypatch.setattr(sys, "stderr", terminal)
-        monkeypatch.setattr(sys, "stdout", terminal)
-        measure()
-        terminal.write("end")
-        terminal.flush()
-        shown = b""
-        # A read may return less than was written.
-        while not shown.endswith(b"end"):
-            shown += os.read(ours, 100_000)
-    os.close(ours)
-    # What stays on the screen of each line was written behind its last carriage return.
-    screen = [line.rsplit("\r", 1)[-1] for line in shown.decode().replace("\r\n", "\n").split("\n")]
-    assert screen[:3] == [
-        *("sweep: round 1 of a point", "sweep: not timed: a kernel that is wrong", "sweep: round 1 of another")
-    ]
-    assert re.fullmatch(rf"sweep: 5/5 points \|█+\| {LEFT}", screen[3]) and screen[4:] == ["end"]

@@ -16,12 +16,6 @@ CITED = re.compile(r"cite\(([^)]*)\)")
 
 def test_every_article_has_a_reference():
     assert sorted(name for each in references() for name in each.articles) == list(article_names())
-    of_text = {each.id: each for each in references() if each.articles}
-    assert of_text["cutile"].articles == ["cutile", "ozaki"] and of_text["gpu-notes"].gpus == ["T4", "V100", "A100"]
-    assert [each.url for each in references() if each.id == "fastcu"] == [of_text["fastcu"].url], (
-        "cited before, judged now"
-    )
-    assert of_text["cute"].note == "The second of two parts. Read in a Korean translation."
 
 
 def test_references_are_numbered_and_lead_to_https_addresses():
@@ -30,8 +24,7 @@ def test_references_are_numbered_and_lead_to_https_addresses():
         for address in [each.url, *(part["url"] for part in each.parts)]:
             assert address is None or address.startswith("https://")
     by = {each.id: each.by for each in references()}
-    assert (by["ladder"], by["boehm"]) == ("", "Simon Boehm")
-    assert by["ootomo"] == "Hiroyuki Ootomo, Katsuhisa Ozaki and Rio Yokota"
+    assert (by["ladder"], by["ootomo"]) == ("", "Hiroyuki Ootomo, Katsuhisa Ozaki and Rio Yokota")
 
 
 def test_citations_lead_to_references():
@@ -52,8 +45,6 @@ def test_citations_lead_to_references():
     [
         ("references: [{id: a, title: A}, {id: a, title: B}]", "one reference with the id 'a', not 2"),
         ("references: [{id: a, title: A, url: 'http://plain'}]", "does not match"),
-        ("references: [{id: a}]", "'title' is a required property"),
-        ("references: [", "is not YAML"),
         (None, "is missing; restore it"),
     ],
 )

@@ -1,7 +1,6 @@
 """What the report says of the regimes, and how far takes and cards are apart."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -10,7 +9,7 @@ from test_limits import data, said
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes
-from gemmrepro.paper import exports, page
+from gemmrepro.paper import exports
 from gemmrepro.paper.regimes import Accuracies, recommendations, regime_lines, use_cases
 from gemmrepro.paper.text import NONE, View, regime_row_view, row_anchor
 from gemmrepro.recordings.regimes import TakeRows, agreement
@@ -73,11 +72,9 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
     shown = regime_row_view(row("hopper.by_size", SUSTAINED, 1.0, **cells))
     assert (shown.blocks, shown.joules, shown.row.size) == ("6 blocks, all steady", "0.140", "4096")
     assert shown.row.time == "200.0 \N{MICRO SIGN}s" and shown.row.ratio_interval == "[0.9800, 1.020]"
-    burst = regime_row_view(row("hopper.by_size", BURST, 1.0, **cells | {"rounds": 2, "ready": 1, "joules": None}))
     said = exports._row("hopper-by-size-alone", shown.row, shown.regime, shown.blocks, shown.joules)
     assert said[:3] == ["hopper-by-size-alone", "bf16 4096, sustained, cuda13", shown.row.time]
     assert said[9:11] == ["60", "6 blocks, all steady"] and said[14:] == [SUSTAINED, "0.001700", NONE, "0.140"]
-    assert (burst.blocks, burst.joules) == ("2 blocks, 1 rested", NONE) and burst.row.anchor != shown.row.anchor
 
 
 def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: object) -> list[View]:
@@ -158,35 +155,6 @@ def test_it_is_said_how_far_takes_and_cards_are_apart():
     assert "on another card of the model" in other and earlier.startswith("hopper: some rows")
     for run in (agreement(takes[:1]), {}):
         assert limits(run) == []
-
-
-def test_tables_say_what_is_the_best_with_its_interval_or_that_nothing_is():
-    environment = page._environment()
-    in_turn, regimes = measured()
-    (line,) = lines(in_turn, regimes)
-    wide = replace(line, entries={name: [replace(entry, low=0.5) for entry in of] for name, of in line.entries.items()})
-    environment.globals |= {"gpu": "", "families": [SimpleNamespace(name="hopper", anchor="h", title="H")]}
-    environment.globals["scroll"] = environment.get_template("macros.j2").module.scroll
-    text = environment.get_template("sections/regimes.j2").render(regimes=[line, wide])
-    assert text.count("<tr>") == 1 + 2 and text.count(">none is the best of 2<") == 3
-    place = row_anchor(row("hopper.lockstep", SUSTAINED, None))
-    assert f'H10 lockstep: <a href="#{place}" aria-label="1.02, ratio of H10 lockstep">1.02</a>' in text
-    assert text.count("[1.016, 1.024]") == 1 and text.count("0.140, 0.150") == 1
-    assert "<table>" not in environment.get_template("sections/regimes.j2").render(regimes=[])
-    environment.globals["ideas"] = {"hopper.lockstep": "Blocks in step."}
-    table = environment.get_template("sections/use.j2")
-    text = table.render(regimes=[line], uses=use_cases([line]))
-    assert (
-        f'<a href="#{place}" aria-label="1.02' in text
-        and 'title="Blocks in step."' in text
-        and '">H10 lockstep</a>, 4096</td>' in text
-    )
-    certified, fast = replace(line, n=1024), replace(line, is_bounded=False)
-    text = table.render(regimes=[fast], uses=use_cases([fast]))
-    warning = "* Where large elements meet only small ones no digit is right: there use the certified one."
-    assert 'H10 lockstep</a>, 4096 <a href="#use-fast"' in text and warning in text
-    both = use_cases([fast, certified])
-    assert [use.name for use in both] == ["bf16, certified", "bf16, fast"]
 
 
 def test_kernels_of_all_families_compete_for_a_use():

@@ -39,14 +39,11 @@ def test_a_burst_begins_at_the_highest_clock_and_is_over_before_the_cap_holds():
     assert block.waited_s >= regimes.REST_LEAST
 
 
-def test_a_gpu_that_never_cools_down_is_not_called_rested():
+def test_a_gpu_that_never_cools_down_and_a_kernel_that_keeps_drifting_are_timed_and_marked():
     gpu = SyntheticGpu(cooling=20.0)
     gpu.temperature = 200.0
     block = regimes.burst(gpu, load())
     assert not block.ready and block.waited_s >= regimes.REST_MOST
-
-
-def test_a_kernel_that_keeps_drifting_is_timed_and_marked():
     block = regimes.sustained(SyntheticGpu(drift=0.5), load(), seconds=0.3)
     assert not block.ready and block.waited_s >= regimes.STEADY_MOST and block.chunks
 
@@ -102,6 +99,9 @@ def test_a_run_is_steady_once_times_clocks_and_powers_stand():
     assert not regimes.is_steady(chunks(least, lambda t: 100 * (1 + 2 * regimes.STEADY_TIME * (t > late))), still)
     early = chunks(least, lambda t: 200.0 if t < least - regimes.STEADY_SPAN - 0.2 else 100.0)
     assert regimes.is_steady(early, still), "what was before the span counts for nothing"
+    apart = [Chunk(0.0, 1, 100.0), Chunk(50.0, 1, 100.0), Chunk(100.0, 1, 100 * (1 + 2 * regimes.STEADY_TIME))]
+    assert not regimes.is_steady(apart, [Reading(0.0)]), "where the span holds one, two are compared"
+    assert regimes.is_steady([*apart[:2], Chunk(100.0, 1, 100.0)], [Reading(0.0)])
 
 
 @pytest.mark.parametrize(("sensor", "limit"), [("clock_mhz", "STEADY_CLOCK"), ("power_w", "STEADY_POWER")])
@@ -136,9 +136,3 @@ def test_a_block_whose_calls_end_before_they_are_looked_at_has_a_reading(monkeyp
     monkeypatch.setattr(gpu, "finished", lambda handle: bool(gpu.chunk(handle)))
     block = regimes.sustained(gpu, load(), seconds=0.1)
     assert len(block.chunks) >= regimes.LEAST_CHUNKS and len(block.readings) == 1
-
-
-def test_two_chunks_are_compared_where_the_span_holds_one():
-    apart = [Chunk(0.0, 1, 100.0), Chunk(50.0, 1, 100.0), Chunk(100.0, 1, 100 * (1 + 2 * regimes.STEADY_TIME))]
-    assert not regimes.is_steady(apart, [Reading(0.0)])
-    assert regimes.is_steady([*apart[:2], Chunk(100.0, 1, 100.0)], [Reading(0.0)])

@@ -72,11 +72,6 @@ def test_samples_that_all_read_the_same_are_known_to_a_tick():
     assert ratio.low == pytest.approx(0.5 * (1 - 0.03)) and ratio.high == pytest.approx(0.5 * (1 + 0.03))
 
 
-def test_the_width_of_an_interval_is_relative_to_its_value():
-    assert stats.Interval(4.0, 3.0, 6.0).relative_width == 0.75
-    assert stats.Interval(0.0, -1.0, 1.0).relative_width == math.inf
-
-
 def test_what_has_too_few_values_is_refused_or_of_no_width():
     with pytest.raises(ValueError, match="at least one sample"):
         stats.median_ranks(0)
@@ -94,6 +89,8 @@ def test_what_has_too_few_values_is_refused_or_of_no_width():
     assert (margins.low, margins.high) == (98.5, 101.5)
     widened = stats.ratio_interval([[30.0]], [[10.0]], ticks=(3.0, 2.0))
     assert (widened.low, widened.value, widened.high) == (pytest.approx(3 * 0.7), 3.0, pytest.approx(3 * 1.3))
+    assert stats.Interval(4.0, 3.0, 6.0).relative_width == 0.75
+    assert stats.Interval(0.0, -1.0, 1.0).relative_width == math.inf
     assert stats.median_interval([1.0, 2.0, 9.0]) == stats.Interval(2.0, 1.0, 9.0)
     assert stats.mean_interval([4.0]) == stats.Interval(4.0, 4.0, 4.0)
     two = stats.mean_interval([4.0, 6.0])

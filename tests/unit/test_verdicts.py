@@ -54,12 +54,9 @@ def value(x: float, low: float | None = None, high: float | None = None) -> Valu
     ("published", "present", "same"),
     [
         ("NVIDIA A6000", "NVIDIA RTX A6000", True),
-        ("NVIDIA A6000", "NVIDIA RTX 6000 Ada Generation", False),
-        ("NVIDIA A100", "NVIDIA A100-SXM4-80GB", True),
         ("RTX 4090", "NVIDIA GeForce RTX 4090", True),
         ("NVIDIA A6000", None, False),
         ("Tesla V100-SXM2-16GB", "Tesla V100-PCIE-16GB", False),
-        ("NVIDIA H100 PCIe", "NVIDIA H100 80GB HBM3", False),
         ("NVIDIA A100", "NVIDIA A100-SXM4-40GB MIG 1g.5gb", False),
     ],
 )
@@ -104,9 +101,8 @@ def test_entries_carry_their_evidence(usual):
     assert "0.400" in entry["explanation"] and "With CUDA 13: 0.408" in entry["explanation"]
     assert "Synthetic GPU" in entry["explanation"] and "NVIDIA A6000" in entry["explanation"]
     assert entry["command"].endswith("results/verdicts.json")
-    untestable = usual["ladder.throughput.L7"]
-    assert untestable["measured"][0]["unit"] == "GFLOP/s"
-    assert untestable["measured"][0]["value"] == pytest.approx(45000, rel=0.05)
+    absolute = usual["ladder.throughput.L7"]["measured"][0]
+    assert (absolute["unit"], absolute["value"]) == ("GFLOP/s", pytest.approx(45000, rel=0.05))
 
 
 def test_stale_rows_support_nothing(tmp_path):
@@ -127,7 +123,6 @@ def test_stale_rows_support_nothing(tmp_path):
     ("options", "claim", "verdict", "words"),
     [
         ({"failed_gates": ("ladder.warptile",)}, "ladder.ratio.L7", NOT_MEASURED, "failed its gate"),
-        ({"failed_gates": ("ladder.warptile",)}, "ladder.ratio.L3", REPRODUCED, ""),
         ({"numeric": "not run"}, "ladder.ratio.L3", REPRODUCED, "gate has not passed for Shared memory (L3) (not run)"),
     ],
 )
@@ -177,30 +172,6 @@ def test_a_change_of_clock_cancels_in_a_quotient_through_the_baseline():
     assert (found.value, found.ci_low, found.ci_high) == pytest.approx((1.2, 0.59 / 0.51, 0.61 / 0.49))
     with pytest.raises(evidence.NotMeasured, match="different baselines"):
         metrics.rows.speedup_through_baseline(fast, slow.replace("cublas.gemm", "cuda.memcpy"), "x")
-
-
-@pytest.fixture(scope="module")
-def steps_of_cute(tmp_path_factory):
-    """Verdicts on the article about CuTe in a world where each of its kernels is faster than the one before."""
-    world = World(tmp_path_factory.mktemp("cute"), families=("cute",), sizes=(2048,)).write()
-    for path in world.build.rglob("cute.*.json"):
-        record = json.loads(path.read_text())
-        for arch in record["archs"].values():
-            arch["shared_bytes"] = 0  # all of theirs is dynamic
-        path.write_text(json.dumps(record))
-    result = judging.judge_all(world.measure, world.gates, world.build, ("cute",))
-    return {entry["id"]: entry for entry in result["claims"]}
-
-
-def test_a_step_is_a_quotient_of_two_rows_and_shared_memory_is_read_from_build_and_launch(steps_of_cute):
-    entry = steps_of_cute["cute.step.double_buffer"]
-    assert "ublished 1.099 on NVIDIA A100" in entry["explanation"]
-    assert [row["value"] for row in entry["published"]] == [1.11, 1.01]
-    assert entry["measured"][0]["unit"] == "ratio" and entry["measured"][0]["value"] > 1
-    entry = steps_of_cute["cute.shared_memory"]
-    assert entry["verdict"] == REPRODUCED and entry["measured"][0]["value"] == 1.5
-    assert "98304 and 65536 bytes" in entry["measured"][0]["label"]
-    assert entry["measured"][0]["from"][1].startswith("results/build/")
 
 
 def without_figure(tmp_path, **compute) -> claims.Claim:

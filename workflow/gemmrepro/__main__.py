@@ -225,7 +225,7 @@ def _told(module: str) -> str:
 
 
 def declared(module: str) -> str:
-    """What the command line says of a module's stages, apart from help: it changes as what they are given may."""
+    """The command line of a module's stages, without help: it changes as what they are given may."""
     told = []
     for stage, (place, options) in STAGES.items():
         if place.partition(":")[0] == module:

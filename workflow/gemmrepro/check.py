@@ -54,7 +54,7 @@ def main(options: Namespace) -> int:
 
 
 def check_family(name: str) -> list[str]:
-    """What is wrong with the family called `name`, each after the kernel or file. Raises UserError if there is none."""
+    """Faults of the family called `name`, each after the kernel or file. Raises UserError if there is none."""
     if name not in registry.family_names():
         registry.family(name)  # raises, naming the known families
     where = f"kernels/{name}/family.py"

@@ -1,4 +1,4 @@
-"""How a stage reports an error to its user."""
+"""Errors, and their report to a stage's user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def at_line(path: Path | str, line: int, why: str) -> UserError:
 GIB = 1 << 30
 
 NEEDS = "needs "
-"""How a reason begins that names what a machine lacks."""
+"""Begins a reason that names what a machine lacks."""
 
 _NO_MEMORY = re.compile(r"out.?of.?memory|memory ?allocation|alloc_failed|unable to allocate", re.IGNORECASE)
 _ASKED = re.compile(r"allocat\w* ([\d.,]+) (bytes|[KMG]i?B)", re.IGNORECASE)
@@ -91,7 +91,7 @@ def run_stage(main: Callable[[], int | None], *, collect: bool = True) -> None:
 
 
 def _unwritten(error: OSError) -> str:
-    """What could not be written since the disk is full; "" if that is not the error. Of a copy, the second file."""
+    """The file that a full disk did not take; "" if that is not the error. Of a copy, the second file."""
     if isinstance(error, shutil.Error):  # of a folder's copy: (from, to, why) of each file
         said = os.strerror(errno.ENOSPC)
         return next((str(to) for _, to, why in error.args[0] if said in why), "")

@@ -39,15 +39,16 @@ def work(kernel: Kernel, shape: Shape) -> Work:
 class Operands:
     """Arrays (CuPy, C-contiguous, element types as in STORAGE) and scalars of one launch, by operation.
 
-    gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS. gemm_epilogue:
-    inputs A, B as for gemm, C[m,n] and bias[n], output D[m,n] = GELU(alpha A B + beta C + bias). vector_add: inputs
-    x[n], y[n], output z[n]. vector_add_in_place: input x[n], output y[n], which is read as well. recurrence: output
-    int32 [x after k steps from n, cycles, nanoseconds]. walk: input links[n], output int32 [place after k hops in
-    words, cycles, nanoseconds]. stream: input words[n], output sums of what k passes read. copy: input and output
-    matrices [m,n]. gelu: input x[n], output y[n]. ceiling_flops: output one float; `iterations` of the loop; alpha and
-    beta are the loop's a and b. ceiling_bytes, vector_copy: input and output of shape.n elements, the former's of 16
-    bytes. reduce: input x[n], output their sum. histogram: input ids[n], int32; output counts[k + 1]: one per bin, and
-    ids outside [0, k) last.
+    gemm: inputs A[m,k] and B[k,n] in the problem's layout, output C[m,n]; alpha and beta as in BLAS.
+    gemm_epilogue: inputs A, B as for gemm, C[m,n] and bias[n], output D[m,n] = GELU(alpha A B + beta C + bias).
+    vector_add: inputs x[n], y[n], output z[n]. vector_add_in_place: input x[n], output y[n], which is read as well.
+    recurrence: output int32 [x after k steps from n, cycles, nanoseconds]. walk: input links[n], output int32 [place
+    after k hops in words, cycles, nanoseconds]. stream: input words[n], output sums of what k passes read.
+    copy: input and output matrices [m,n]. gelu: input x[n], output y[n].
+    ceiling_flops: output one float; `iterations` of the loop; alpha and beta are the loop's a and b.
+    ceiling_bytes: input and output of shape.n elements of 16 bytes.
+    vector_copy: input and output of shape.n elements. reduce: input x[n], output one element, their sum.
+    histogram: input ids[n], int32; output counts[k + 1]: one per bin, and the number of ids outside [0, k) last.
     """
 
     problem: Problem

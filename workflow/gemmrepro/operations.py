@@ -36,7 +36,7 @@ RECURRENCE = (1664525, 1013904223)
 """Multiplier and increment of the chain x -> a x + c modulo 2^32 (Numerical Recipes, section 7.1)."""
 
 PROBE_RESULTS = 3
-"""What a latency probe leaves: where its chain ended, the SM's cycles, and nanoseconds."""
+"""Results of a latency probe: where its chain ended, the SM's cycles, and nanoseconds."""
 
 HISTOGRAM_BINS = 256
 
@@ -65,7 +65,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Problem:
-    """What a kernel or a library computes: an operation on operands of these types in this layout."""
+    """The computation of a kernel or a library: an operation on operands of these types in this layout."""
 
     op: str = "gemm"
     dtype_in: str = "fp32"

@@ -99,7 +99,7 @@ OF_COMPILER = {
 
 
 def entry_key(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> str:
-    """What a build is filed under. Raises UserError if `archs` do not suit the kernel, or if its source is missing."""
+    """The key of a build. Raises UserError if `archs` do not suit the kernel, or if its source is missing."""
     parts = [
         build_key(kernel, toolkit.version),
         toolkit.name,
@@ -120,6 +120,6 @@ def code_of(*compilers: str) -> str:
 
 @cache
 def _versions() -> list[str]:
-    """What the tools on PATH say of their versions; nothing for one that is missing."""
+    """Versions of the tools on PATH, in their own words; nothing for one that is missing."""
     tools = filter(shutil.which, ("nvcc", "ptxas", "cuobjdump", "nvdisasm", "g++"))
     return [f"{tool}: {run([tool, '--version'], check=False).stdout}" for tool in tools]

@@ -26,7 +26,7 @@ SUFFIX = "_0"
 """The DSL always appends this to the name of the first kernel that it traces."""
 
 MAP = "map:"
-"""What an argument that is a tensor map begins with."""
+"""Prefix of an argument that is a tensor map."""
 
 SWIZZLE = 128
 """The swizzle of every tensor map, in bytes: that of the atoms which wgmma reads."""

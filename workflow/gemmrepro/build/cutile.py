@@ -48,7 +48,7 @@ TOOLKIT_VARIABLES = ("CUDA_HOME", "CUDA_PATH", "CUDA_ROOT")
 
 @dataclass(frozen=True)
 class Array:
-    """What the compiler may assume about an array: its element type, and a divisor of each dimension."""
+    """Assumptions of the compiler about an array: its element type, and a divisor of each dimension."""
 
     name: str
     element: str
@@ -122,7 +122,7 @@ def arrays(kernel: Kernel) -> tuple[Array, ...]:
 
 
 def integers(kernel: Kernel) -> int:
-    """How many integers (int32) a launch passes after the arrays. Raises UserError if one precedes an array."""
+    """Number of integers (int32) that a launch passes after the arrays. Raises UserError if one precedes an array."""
     is_integer = [isinstance(argument, int) for argument in kernel.call.arguments]
     if is_integer != sorted(is_integer):
         raise UserError(f"{kernel.id}: integers among the arguments of a kernel in cuTile must follow its arrays.")
@@ -183,7 +183,7 @@ Compiled = tuple[bytes | None, str]
 """A cubin, or None and the compiler's message."""
 
 _COMPILED: dict[Hashable, Future[Compiled]] = {}
-"""What was compiled in this process. Kernels of FP64 by slices share entry points: of their 114, 60 differ."""
+"""Cubins compiled in this process. Kernels of FP64 by slices share entry points: of their 114, 60 differ."""
 
 
 def attempts(

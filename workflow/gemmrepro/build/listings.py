@@ -120,12 +120,12 @@ class Section:
 
 
 Target: TypeAlias = tuple[tuple[bytes, int, int, int, int], tuple[Section, ...]]
-"""What a cubin says of the GPU it is for: its header's identification, type, machine, version and flags; sections."""
+"""The GPU that a cubin is for: its header's identification, type, machine, version and flags; sections."""
 
 
 @dataclass(frozen=True)
 class Cubin:
-    """What a disassembler reads of a cubin: one listing can hold the functions of all with an equal `target`.
+    """The parts of a cubin that a disassembler reads: one listing can hold the functions of all with an equal `target`.
 
     Attributes:
         functions: sections of code by function name.

@@ -27,7 +27,7 @@ class Compiler:
     """A compiler. Architectures are written "80", "90a"; traits that records need are in `registry.groups`."""
 
     entry_hint = ""
-    """How a source declares an entry point, to end the sentence "check that <source> defines it"."""
+    """Declaration of an entry point in a source, to end the sentence "check that <source> defines it"."""
 
     def packages(self, kernel: Kernel) -> dict[str, str]:
         """Versions of the Python packages that determine the machine code. Raises UserError if one is not installed."""

@@ -66,7 +66,7 @@ class Function:
 
     @property
     def barriers(self) -> int:
-        """How many of a block's 16 barriers the code uses; all barriers numbered by a register count as one."""
+        """Number of a block's 16 barriers that the code uses; all barriers numbered by a register count as one."""
         names = set()
         for instruction in self.instructions:
             if instruction.unit == "BAR":

@@ -1,8 +1,6 @@
 """Helpers that know nothing of kernels; every other package builds on them.
 
-- `paths`, `names`: folders of the repository, and constants that several stages share.
-- `files`, `schemas`, `journal`: files written whole and locked, checked documents, resumable measurements.
-- `dtypes`, `draws`: element types, and arrays of NumPy or CuPy. `architectures`: which GPU runs which code.
-- `text`, `machine`: numbers and units in words; commit, versions and CPU.
-- `dependencies`, `trees`: which code a stage runs, and a hash of it.
+Folders and shared constants (`paths`, `names`); files written whole and locked, checked documents, resumable
+measurements (`files`, `schemas`, `journal`); element types and arrays (`dtypes`, `draws`); `architectures`; numbers in
+words (`text`); commit, versions and CPU (`machine`); hashes of the code a stage runs (`dependencies`, `trees`).
 """

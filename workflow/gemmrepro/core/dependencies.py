@@ -52,7 +52,7 @@ def file_of(module: str) -> Path | None:
 
 @cache
 def contents(module: str) -> Contents:
-    """What stands in a module of ours. Raises ValueError if there is none of that name."""
+    """The contents of a module of ours. Raises ValueError if there is none of that name."""
     path = file_of(module)
     if path is None:
         raise ValueError(f"there is no module {module}")
@@ -173,7 +173,7 @@ def _statements(place: Definition) -> tuple[ast.stmt, ...]:
 
 @cache
 def _needed(place: Definition) -> frozenset[Definition]:
-    """What the statements of a definition name, of our own code."""
+    """Names of our own code in the statements of a definition."""
     parsed = contents(place[0])
     scope = {name: (place[0], name) for name in parsed.definitions} | dict(parsed.imports)
     return frozenset(
@@ -182,7 +182,7 @@ def _needed(place: Definition) -> frozenset[Definition]:
 
 
 def _named(statement: ast.stmt, scope: Mapping[str, Definition]) -> Iterator[Definition]:
-    """What a statement names of what `scope` binds; a bare string may name a module."""
+    """Names in a statement that `scope` binds; a bare string may name a module."""
     owners: set[ast.AST] = set()
     for node in trees.walk(statement):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

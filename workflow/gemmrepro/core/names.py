@@ -15,7 +15,7 @@ LIBRARY = "library"
 """The value of the column `toolkit` in a baseline's own rows."""
 
 RESTORE = "restore it from the repository, or record the family again with workflow/scripts/record"
-"""How to repair an incomplete recording, to end an error message."""
+"""Remedy for an incomplete recording, to end an error message."""
 
 METRICS = {
     "gpu__time_duration.sum": "time of the launch under the profiler",

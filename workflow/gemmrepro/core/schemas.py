@@ -84,7 +84,7 @@ def errors(instance: Any, schema: Schema, *, whole_numbers: bool = False) -> Ite
 
 
 def remedy(violation: jsonschema.ValidationError) -> str:
-    """What to write instead: the keys or words that there are, or what the schema says."""
+    """The remedy: the keys or words that there are, or the schema's own words."""
     schema: Any = violation.schema
     match violation.validator:
         case "additionalProperties":

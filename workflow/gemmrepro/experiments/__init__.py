@@ -1,14 +1,11 @@
 """Experiments: measurements of a family that are not sweeps, such as how far sums err.
 
-``kernels/<family>/experiments.py`` holds ``EXPERIMENTS``. Importing it needs no GPU and no CUDA package; what its
-functions need they import when they are called. An experiment is split into points, each measured as a whole, so that
-an interrupted run resumes where it stopped. Its rows are one CSV: the columns ``kernel`` and ``toolkit``, those that it
-declares, ``build_key`` and ``status``. A row belongs to one binary, or to a library, whose toolkit is "library". An
-experiment whose `device` is "cpu" needs no GPU.
+``kernels/<family>/experiments.py`` holds ``EXPERIMENTS``; importing it needs no GPU and no CUDA package. An experiment
+is split into points, each measured as a whole, so that an interrupted run resumes. Its rows are one CSV: the columns
+``kernel`` and ``toolkit``, those that it declares, ``build_key`` and ``status``. A row belongs to one binary, or to a
+library, whose toolkit is "library". An experiment whose `device` is "cpu" needs no GPU.
 
-- `tables`: the article's tables as figures, which ``articles/<name>/figures.py`` declares.
-- `run`: the stage that runs experiments on the GPU or the CPU at hand.
-- `results`: reads what that, or a recording, left, for verdicts, figures and report.
+`run` is the stage, `results` reads what it or a recording left, `tables` has the article's tables as figures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which figures the paper has of its own, and which of them stand on a family's page; nothing is drawn to know it.
+"""The figures of the paper itself, and those of them that stand on a family's page; nothing is drawn to know them.
 
 ``kernels/<family>/figures.py`` defines a function for each figure of its own, and in ``PAPER`` names those that belong
 to the whole paper, each with the other families that it needs.
@@ -45,7 +45,7 @@ def defined(path: Path) -> tuple[str, ...]:
 
 
 def of_rungs(family: str) -> tuple[str, ...]:
-    """What `Family.figures` may name: the figure of the rungs, and the functions of the family's figures.py."""
+    """Names for `Family.figures`: the figure of the rungs, and the functions of the family's figures.py."""
     path = path_of(family)
     return ("ratio", *(defined(path) if path.is_file() else ()))
 

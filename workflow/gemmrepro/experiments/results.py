@@ -42,7 +42,7 @@ class Results:
 
     @property
     def machine(self) -> str | None:
-        """What it ran on: the GPU's name, or the CPU's with its cores; None where nothing was measured."""
+        """The machine that it ran on: the GPU's name, or the CPU's with its cores; None where nothing was measured."""
         if self.experiment.device == "cpu":
             return cpu_in_words(self.run["cpu"]) if "cpu" in self.run else None
         return self.gpu

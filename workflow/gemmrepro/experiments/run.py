@@ -65,7 +65,7 @@ def run_keys(subjects: Iterable[Subject]) -> dict[str, str]:
 
 
 class Context:
-    """What an experiment's `measure` works with.
+    """The context of an experiment's `measure`.
 
     Attributes:
         session: the open GPU, whose stream is CuPy's current one; None where the experiment runs on the CPU.
@@ -112,8 +112,7 @@ class Context:
         self.left_out.append(Skipped(subject.kernel, subject.toolkit, reason))
 
     def row(self, subject: Subject, **cells: Any) -> dict[str, Any]:
-        """A row about `subject`.
-        Raises UserError if a declared column has no cell, or a cell no column, or a number is not finite."""
+        """A row about `subject`. Raises UserError unless cells and declared columns match and numbers are finite."""
         names = {column.name for column in self.experiment.columns}
         if names != set(cells):
             wrong = ", ".join(sorted(names ^ set(cells)))

@@ -67,7 +67,7 @@ def draw(family: str, figure: Lines | Dots, results: Results) -> Drawing:
 
 
 def _alt(about: str, wide: pd.DataFrame) -> str:
-    """What is drawn, and the values of the last line of a frame."""
+    """The subject drawn, and the values of the last line of a frame."""
     if wide.empty:
         return f"Figure of {about}, without data: nothing was measured."
     at, last = wide.index[-1], wide.iloc[-1].dropna()
@@ -258,7 +258,7 @@ def _down_the_side(table: Table, shown: Sequence[Mark], page: Page) -> Figure:
 
 
 def _table_alt(table: Table, pairs: pd.DataFrame) -> str:
-    """What is drawn, and the value that is farthest from print."""
+    """The subject drawn, and the value that is farthest from print."""
     if not len(pairs := pairs[(pairs["published"] > 0) & (pairs["measured"] > 0)]):
         return f"Chart of {table.title}, published and measured, of which no value has both."
     over = (pairs["measured"] / pairs["published"]).map(lambda quotient: abs(math.log(quotient)))

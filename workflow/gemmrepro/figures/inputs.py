@@ -1,4 +1,4 @@
-"""What figures are drawn from, and the look-ups of an article's table in it."""
+"""The data that figures are drawn from, and the look-ups of an article's table in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def interval(row: pd.Series, low: str | None, high: str | None) -> tuple[float, 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What figures are drawn from.
+    """The data that figures are drawn from.
 
     Attributes:
         measured, regimes: rows of the sweep, and of the regimes, by family.

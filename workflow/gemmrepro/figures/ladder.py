@@ -64,8 +64,7 @@ def published_ratios(family: str) -> dict[str, Mapping[str, Any]]:
 
 def rungs(measured: Measurements, roof: float = math.nan) -> tuple[int, pd.DataFrame]:
     """A size, and a row for each rung and each of its tuned twins: `kind` is "here" or "tuned".
-    The size is that of the published ratios, else SIZE or the largest measured; `limit`: `roof` (TFLOP/s) as a
-    ratio."""
+    The size is that of the published ratios, else SIZE or the largest measured; `limit`: `roof` (TFLOP/s) as ratio."""
     family = measured.family
     there, main = published_ratios(family), ladders.steps(family)
     timed = cubes(select(measured.summary, cache=measured.cache, toolkit=measured.toolkit or ""))

@@ -125,7 +125,7 @@ def _paint_headlines(shown: Sequence[View], page: Page) -> Figure:
 
 
 GROUPS = {"ratio": "ratios", "FLOP/s": "rates", "B/s": "rates", "s": "times", "cycles": "times"}
-"""What a statement's number is, by the end of its unit."""
+"""Kinds of a statement's number, by the end of its unit."""
 
 MOST = 12
 """So many statements outside their tolerance have a line of their own, the farthest."""
@@ -352,7 +352,7 @@ def own(found: Sequence[Mapping[str, Any]]) -> Drawing:
 
 
 def _where(line: RegimeLine, lines: Sequence[RegimeLine]) -> str:
-    """What a contest is called: its type, with its baseline's kind where there are several, and its bound."""
+    """The name of a contest: its type, with its baseline's kind where there are several, and its bound."""
     several = len({each.baseline for each in lines if each.dtype == line.dtype}) > 1
     kind = line.baseline.partition(".gemm")[2].replace("_", " ").strip() if several else ""
     return ", ".join(filter(None, [line.dtype, kind, "" if line.is_bounded else "by norms"]))

@@ -37,7 +37,7 @@ Painter = Callable[[Inputs], Drawing]
 
 
 def of_family(family: str, name: str) -> Painter | None:
-    """What draws the figure `name` that the family's figures.py defines; None where it defines none."""
+    """The function that draws the figure `name` that the family's figures.py defines; None where it defines none."""
     path = names_of.path_of(family)
     if not path.is_file() or name not in names_of.defined(path):
         return None
@@ -50,7 +50,7 @@ def _module(path: Path) -> ModuleType:
 
 
 def painters(family: str) -> dict[str, Painter]:
-    """What draws each figure of a family, in their order: those its registry names, of its tables, of its experiments.
+    """The painters of a family's figures, in order: those its registry names, of its tables, of its experiments.
     Raises UserError if a figure that the registry names is nowhere defined, or two have one name."""
     found: dict[str, Painter] = {}
     printed, of_experiments = article.declared(family), experiments.figures(family)
@@ -77,7 +77,7 @@ def _of_experiment(experiment: Any, figure: Any, inputs: Inputs) -> Drawing:
 
 
 def of_paper(families: Sequence[str]) -> dict[str, Painter]:
-    """What draws each of the paper's own figures, of these families."""
+    """The painters of the paper's own figures, of these families."""
     found: dict[str, Painter | None] = {name: getattr(paper, name) for name in names_of.WHOLE}
     for family, names in names_of.of_families(families).items():
         found |= {name: of_family(family, name) for name in names}
@@ -88,8 +88,7 @@ def of_paper(families: Sequence[str]) -> dict[str, Painter]:
 
 
 def draw(inputs: Inputs, names: Sequence[str] = ()) -> dict[str, Drawing]:
-    """The figures of `inputs.family`, or the paper's own; all, or those named.
-    Raises UserError if there is no such figure."""
+    """The figures of `inputs.family`, or the paper's own; all, or those named. Raises UserError for an unknown one."""
     known = painters(inputs.family) if inputs.family else of_paper(list(inputs.measured))
     if unknown := [name for name in names if name not in known]:
         raise UserError(f"there is no figure {', '.join(unknown)}; known figures: {', '.join(known)}.")
@@ -159,7 +158,7 @@ def _json_value(value: Any) -> Any:
 
 
 def read(arguments: Namespace) -> Inputs:
-    """What a family's figures are drawn from, or those of the whole paper."""
+    """The inputs of a family's figures, or those of the whole paper."""
     family, verdicts = arguments.family or "", arguments.verdicts
     families = arguments.families.split(",") if verdicts else list(dict.fromkeys([family, CEILING_FAMILY]))
     measured = {name: load(arguments.measure, name) for name in families}

@@ -43,7 +43,7 @@ SERIES = ("#1c6799", "#dc660c", "#28956a", "#da6daa", "#00214c", "#724d09", "#39
 CIEDE2000 difference of 12 apart to every eye: with all cones, without the green, and without the red; see `MARKERS`."""
 
 GOOD, FAIR, BAD, NONE = "#116333", "#7a4a00", "#a01c1c", "#4a525e"
-"""What holds, holds in part, does not hold, and was not tested: the colours of the page's badges. They and INK and
+"""Colours of the page's badges: holds, holds in part, does not hold, was not tested. They and INK and
 PUBLISHED alone are dark enough for text."""
 
 FIRST, LAST, TUNED, OTHER_TYPE = SERIES[0], SERIES[1], SERIES[2], SERIES[3]
@@ -73,7 +73,7 @@ FONTS = "'DejaVu Sans',Verdana,'Bitstream Vera Sans',sans-serif"
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "h")
 
 Dash: TypeAlias = str | tuple[float, Sequence[float]]
-"""How a line is dashed, as matplotlib takes it."""
+"""A line's dashes, as matplotlib takes them."""
 
 DASHES: tuple[Dash, ...] = (
     "-",
@@ -248,7 +248,7 @@ _DEFAULT = re.compile(
     r"^(?:(?:fill-|stroke-)?opacity: 1|stroke-width: 1|text-anchor: start|stroke-dashoffset: 0|font-weight: 400"
     r"|(?:stroke-(?:miterlimit|linecap|linejoin)|font-family): .*)?$"
 )
-"""What need not be said of a shape: defaults, ends of thin lines, and the font, which all text shares."""
+"""Attributes of a shape that need not be said: defaults, ends of thin lines, and the font, which all text shares."""
 
 _NEEDLESS = re.compile(
     r"<metadata>.*?</metadata>|<style.*?</style>|(?<=<g) id=\"[^\"]*\"| transform=\"rotate\(-?0 [^\"]*\"", re.DOTALL

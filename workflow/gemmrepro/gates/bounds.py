@@ -88,7 +88,7 @@ HALF_BLOCK = 8
 
 @dataclass(frozen=True)
 class HalfSums:
-    """What keeping sums in fp16 may add to each element of C, [m,n] float64. `error`: bound on the roundings to fp16.
+    """Errors of sums kept in fp16 for each element of C, [m,n] float64. `error`: bound on the roundings to fp16.
     `reach`: the largest magnitude of a sum along the way; beyond fp16's largest number it becomes infinite."""
 
     error: Any
@@ -138,7 +138,7 @@ def bound(problem: Problem, k: int) -> float:
 
 
 def allowed_error(limit: float | None, dtype_out: str) -> float | None:
-    """What the numerical gate allows, in the units of errors: |A||B| and the output's roundoff.
+    """The error that the numerical gate allows, in the units of errors: |A||B| and the output's roundoff.
     A result narrower than fp32 is rounded once more, by one such unit (see the module's docstring)."""
     unit = UNIT_ROUNDOFF.get(dtype_out)
     if limit is None or unit is None:
@@ -147,7 +147,7 @@ def allowed_error(limit: float | None, dtype_out: str) -> float | None:
 
 
 def underflow_allowance(k: int, alpha: float, dtype: str = "fp32", accumulator: str = "fp32") -> float:
-    """What rounding to subnormals may add over `k` + 3 fp32 operations: half a step each, times alpha where above 1.
+    """Allowance for rounding to subnormals over `k` + 3 fp32 operations: half a step each, times alpha where above 1.
     A narrower `dtype` is rounded once more, by half of its step; fp64 and integers are summed in their own type. Sums
     in an fp16 `accumulator` are rounded once a block, by half of its step."""
     if dtype in ("fp64", "int32"):

@@ -230,4 +230,4 @@ def _mma_cases(kernel: Kernel, loop: Loop) -> Iterator[tuple[Case, Verdict]]:
 _LOOPS: Mapping[str, Callable[[Kernel, Loop], Iterator[tuple[Case, Verdict]]]] = MappingProxyType(
     {"ffma_loop": _shear_cases, "ffma_rrr": _outer_cases, "wgmma_loop": _wgmma_cases, "mma_loop": _mma_cases}
 )
-"""How each loop is emulated, by the entry point of its kernel."""
+"""The emulation of each loop, by the entry point of its kernel."""

@@ -203,7 +203,7 @@ def _launched(
 
 
 def _end(got: np.ndarray, expected: int, what: str) -> list[str]:
-    """What is wrong with a chain's results: where it ended, and its clocks."""
+    """The fault of a chain's results: where it ended, and its clocks."""
     ended = int(bits(got)[0])
     problems = [] if ended == expected else [f"the {what} ended at {ended}, expected {expected}"]
     return problems + ([] if got[1] > 0 and got[2] >= 0 else [f"its clocks say {got[1]} cycles and {got[2]} ns"])

@@ -164,7 +164,7 @@ def _allowed(want: Any, size: Any, scheme: Any, bound: float, underflow: float, 
 
 
 def _acceptable(got: Any, want: Any, allowed: Any, reach: Any, largest: float) -> Any:
-    """Which elements are right, if sums that reach further than `largest` overflow."""
+    """Mask of the elements that are right, if sums that reach further than `largest` overflow."""
     xp = namespace(got)
     want_nan = xp.isnan(want)
     # If the reference exceeds the largest float by more than the bound, every correct sum overflows; if it is within
@@ -264,7 +264,7 @@ class Judged:
 
 
 class Gate(ABC):
-    """How results of one operation are judged. An instance may cache what the kernels it judges share.
+    """The judge of one operation's results. An instance may cache what the kernels it judges share.
     The code that a subclass reaches is part of the gate key (`operations.protocol`)."""
 
     @abstractmethod

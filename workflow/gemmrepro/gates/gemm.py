@@ -166,7 +166,7 @@ def _accumulator(kernel: Kernel | None) -> str:
 
 
 def _half_sums(right: CaseData, promoted: int) -> HalfSums:
-    """What sums in fp16 may add to the errors of a case, on the host; computed on the GPU if it is large."""
+    """The error that sums in fp16 may add to a case, on the host; computed on the GPU if it is large."""
     a, b = right.wide
     if a.size * b.shape[1] < ON_HOST:
         return half_sums(a, b, promoted)
@@ -287,7 +287,7 @@ class Gemm(Gate):
 
 
 def _half_sums_of(operands: Operands, promoted: int) -> HalfSums:
-    """What sums in fp16 may add to the errors of `operands`' product, [m,n] float64, computed in blocks of rows."""
+    """The error that sums in fp16 may add to `operands`' product, [m,n] float64, computed in blocks of rows."""
     import cupy
 
     dtype, shape = operands.problem.dtype_in, operands.shape

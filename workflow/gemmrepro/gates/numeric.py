@@ -108,7 +108,7 @@ def gate(
 
 
 def _machine(gpu: Mapping[str, Any]) -> dict[str, Any]:
-    """What a verdict says of the card that gave it: its names, and what launches depend on."""
+    """A verdict's facts on the card that gave it: its names, and all that launches depend on."""
     return {"gpu": gpu["name"], **{name: gpu[name] for name in ("driver", "sm_count", "power_cap_w")}}
 
 

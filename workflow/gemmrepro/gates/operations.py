@@ -107,7 +107,7 @@ Bytes = tuple[int, int]
 """Memory of the GPU, and of the host."""
 
 PROCESS: Bytes = (GIB // 2, 3 * GIB // 2)
-"""What a process takes before it judges anything: CUDA's context, libraries, and a few references."""
+"""Memory that a process takes before it judges anything: CUDA's context, libraries, and a few references."""
 
 DRAWN = 3
 """Memory of the host that a case takes, as a multiple of its arrays: int64 numbers from which 16-bit ones are made."""

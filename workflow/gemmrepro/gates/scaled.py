@@ -125,8 +125,7 @@ def judge_numbers(
     problem: Problem,
     multiply: Callable[[np.ndarray, np.ndarray], np.ndarray] = np.matmul,
 ) -> tuple[Verdict, np.ndarray]:
-    """Whether `got` [m, n] lies within the bound, and the reference that it was compared with.
-    `multiply`: the float64 product."""
+    """Whether `got` [m, n] lies within the bound, and its reference. `multiply`: the float64 product."""
     a, b = scaled_operands(drawn.arrays, case.shape, problem.dtype_in)
     reference, scale = reference_gemm(a, b, 1.0, 0.0, None, multiply=multiply)
     verdict = compare(

@@ -26,8 +26,7 @@ from gemmrepro.registry.requirements import requirement
 
 
 def check(paths: list[Path]) -> int:
-    """Print one line per gate, in order; return 1 if any failed, else 0.
-    Raises UserError if a file is missing, corrupt or no gate."""
+    """Print one line per gate, in order; return 1 if any failed, else 0. Raises UserError for a corrupt file."""
     failed = 0
     for path in paths:
         result = read_json(path, "the gate", "run the target 'gates' again")

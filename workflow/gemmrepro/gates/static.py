@@ -151,5 +151,5 @@ def checks_of(kernel: registry.Kernel, build: Build) -> list[Check]:
 
 
 def _count(pattern: str, instructions: Mapping[str, int]) -> int:
-    """How many instructions have an opcode that matches `pattern` as a whole."""
+    """Number of instructions with an opcode that matches `pattern` as a whole."""
     return sum(count for opcode, count in instructions.items() if re.fullmatch(pattern, opcode))

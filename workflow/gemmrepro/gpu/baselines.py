@@ -109,7 +109,7 @@ def _sums(name: str) -> Sums:
 
 
 def algorithm_name(session: device.Session, name: str, problem: Problem, shape: Shape, chosen: int) -> str:
-    """What runs behind a number that a trial chose: ``cublasGemmEx``, or cublasLt's algorithm with its tile.
+    """The algorithm behind a number that a trial chose: ``cublasGemmEx``, or cublasLt's algorithm with its tile.
     What cublasGemmEx chooses itself cuBLAS does not tell; `gpu_kernel_names` finds its kernel."""
     own = [] if problem.dtype_in in LT_ONLY else ["cublasGemmEx"]
     return [*own, *opened_lt(session).described(problem, shape, LT_CANDIDATES, _sums(name))][chosen]

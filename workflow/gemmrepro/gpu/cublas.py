@@ -1,11 +1,9 @@
 """libcublas and libcublasLt through nvmath-python's bindings, for row-major arrays.
 
-CuPy's binding does not work during stream capture, which the CUDA graphs of short launches need. Row-major C = AB is
-passed as the column-major C' = B'A', so that nothing is transposed. A handle's math mode is set to the default and read
-back: TF32, BF16x9 emulation and the like are off.
-
-A handle and its workspace live as long as their session, since graphs may refer to them. cublasLt's heuristic is called
-once per problem and shape, since it takes longer than a small GEMM; its descriptors live as long as its result.
+CuPy's binding fails during stream capture, which the CUDA graphs of short launches need. Row-major C = AB is passed as
+column-major C' = B'A', so nothing is transposed. A handle's math mode is set to the default and read back: TF32, BF16x9
+emulation and the like are off. Handles, workspaces and the results of cublasLt's heuristic live as long as their
+session: graphs refer to the former, and the heuristic takes longer than a small GEMM.
 """
 
 from __future__ import annotations
@@ -173,7 +171,7 @@ def _repeatable(function: Any, arguments: tuple[Any, ...], kept: tuple[Any, ...]
 
 
 class Sums(Enum):
-    """Which of the ways to accumulate a type."""
+    """Ways to accumulate a type."""
 
     USUAL = "usual"
     """fp32, but for fp64 and integers; 8-bit floats as precisely as the library can."""
@@ -455,7 +453,7 @@ class CublasLt:
         ]
 
     def described(self, problem: Problem, shape: Shape, most: int, sums: Sums = Sums.USUAL) -> list[str]:
-        """What `candidates` are, as the library numbers it: ``cublasLt algorithm 66 tile 20 split-K 1 ...``."""
+        """Names of `candidates` by the library's numbers: ``cublasLt algorithm 66 tile 20 split-K 1 ...``."""
         plan = self._plan(problem, shape, most, sums)
         return [self._configuration(algorithm) for algorithm in plan.algorithms]
 

@@ -41,7 +41,7 @@ ADVICE = {
     39: "another profiler is attached to this process; run without it",
     40: "the host of this virtual GPU does not permit it",
 }
-"""What to do about a status of the library (CUptiResult)."""
+"""Advice on a status of the library (CUptiResult)."""
 
 
 class CuptiError(Exception):

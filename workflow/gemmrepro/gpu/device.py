@@ -88,7 +88,7 @@ class Gpu:
 
     @property
     def machine(self) -> dict[str, str]:
-        """What a journal's entries belong to: this card, by the hash of its UUID, and its driver."""
+        """The machine that a journal's entries belong to: this card, by the hash of its UUID, and its driver."""
         return {"gpu": self.name, "driver": self.driver, "card": self.card}
 
     @property

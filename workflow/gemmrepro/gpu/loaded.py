@@ -122,7 +122,7 @@ REGISTER_UNIT, SHARED_UNIT = 256, 128
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What blocks share: the registers and bytes of shared memory of an SM, of which each block costs `reserved`."""
+    """Resources shared by blocks: an SM's registers and bytes of shared memory, `reserved` for each block."""
 
     count: int
     registers: int

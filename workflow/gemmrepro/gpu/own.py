@@ -98,7 +98,7 @@ class Own:
 
 
 def read(path: Path) -> Own:
-    """What a file declares, and the file that it is compared with.
+    """The declarations of a file, and the file that it is compared with.
     Raises UserError, with file, line and remedy, if it is no such file, or one of them declares something wrong."""
     own = _read(Path(path).resolve())
     name = str(own.kernel.timing.baseline)
@@ -214,7 +214,7 @@ def loaded(own: Own) -> Callable[..., Any]:
 
 
 def failure(own: Own, error: BaseException) -> str:
-    """What went wrong in a file, in one line with the line of the file."""
+    """The failure of a file, in one line with the line of the file."""
     said = " ".join(str(error).split())[:300]
     if isinstance(error, UserError):
         return said

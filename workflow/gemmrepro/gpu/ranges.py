@@ -60,7 +60,7 @@ class Chip:
         return image
 
     def passes(self, config: Any) -> int:
-        """How many runs it takes to count all of `config`. Raises CuptiError."""
+        """Number of runs that it takes to count all of `config`. Raises CuptiError."""
         asked = cupti.Passes(size=len(config), image=ctypes.addressof(config))
         return int(self._cupti.call(asked).passes)
 
@@ -91,7 +91,7 @@ FEATURES = {
     "cmp": "a mining GPU",
     "wsl": "WSL",
 }
-"""What may rule profiling out, by the field of `cupti.DeviceSupported`."""
+"""Reasons that rule profiling out, by the field of `cupti.DeviceSupported`."""
 
 MOST = 256
 """Launches that can be counted at once."""

@@ -1,1 +1,1 @@
-"""What runs outside the containers: the configuration, the plan of a run, the machine at hand, and its images."""
+"""Code that runs outside the containers: the configuration, the plan of a run, the machine at hand, and its images."""

@@ -100,7 +100,7 @@ def limit_options(builder: str, proc: Path = Path("/proc")) -> list[str]:
 
 
 PULL_SECONDS = 90
-"""How long a registry may take to hand over the base image (30 MB) before it counts as unreachable."""
+"""Time that a registry may take to hand over the base image (30 MB) before it counts as unreachable."""
 
 SUITES = {"11": "bullseye", "12": "bookworm", "13": "trixie"}
 """Debian's releases by the number in a base image's tag."""
@@ -221,7 +221,7 @@ def make_base(base: str, folder: Path, work: Workspace) -> Path:
 
 def newer_keys(options: Sequence[str], work: Workspace) -> Path:
     """A folder with the keys of Debian 12, each fetched from a release whose signature the ones before verify.
-    `options`: of mmdebstrap, to fetch as this host's apt does. Raises UserError if it fails, as without Debian 11's."""
+    `options`: of mmdebstrap, to fetch as this host's apt does. Raises UserError if it fails or lacks Debian 11's."""
     # An ordinary user's mmdebstrap may not enter that user's home.
     keyrings, folder = KEYRINGS, work.short / "keys"
     for release in CHAIN:

@@ -1,4 +1,4 @@
-"""What the user gave: configuration files, settings on the command line, and targets.
+"""The user's input: configuration files, settings on the command line, and targets.
 
     python -m gemmrepro.host.command_line ARGUMENT...
 

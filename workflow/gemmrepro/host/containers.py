@@ -197,7 +197,7 @@ def apptainer_version(apptainer: str) -> str:
 
 
 def fuse_hint(uid: int | None = None, dev: Path = Path("/dev")) -> str:
-    """What to do if an ordinary user may not mount images; empty where that is not the problem."""
+    """Advice if an ordinary user may not mount images; empty where that is not the problem."""
     uid = os.geteuid() if uid is None else uid
     fuse = dev / "fuse"
     if uid == 0 or os.access(fuse, os.R_OK | os.W_OK):

@@ -74,7 +74,7 @@ class Job:
 
 
 def targets(folder: Path) -> list[str]:
-    """What a run is for: TARGETS, and the page of kernels of one's own where it made one."""
+    """The targets of a run: TARGETS, and the page of kernels of one's own where it made one."""
     own = f"reports/{OWN_PAGE}"
     return [*TARGETS, *([own] if (folder / own).is_file() else [])]
 
@@ -192,7 +192,7 @@ class Run:
         return workflow
 
     def _used(self) -> list[Any]:
-        """What no job made: sources, settings, recordings."""
+        """Files that no job made: sources, settings, recordings."""
         made = {path for job in self._jobs for path in job.outputs}
         return [self.file(path) for path in sorted({path for job in self._jobs for path in job.inputs} - made)]
 

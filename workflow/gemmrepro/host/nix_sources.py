@@ -1,4 +1,4 @@
-"""What images are built from, by Nix or from Dockerfiles: Debian's and PyPI's files by hash, in ``nix/sources.json``.
+"""Sources of images, for Nix and Dockerfiles: Debian's and PyPI's files by hash, in ``nix/sources.json``.
 
 ``python -m gemmrepro lock-sources`` writes it from the Dockerfiles and ``envs/requirements``; ``fetch FOLDER``
 downloads and checks the files, for Nix. Both use this host's apt and pip, so no mirror's address is written down.
@@ -145,8 +145,7 @@ def release(suite: str) -> list[str]:
 
 
 def lock(folder: Path) -> Sources:
-    """Resolves and downloads everything into `folder`.
-    Raises UserError if Python is not the images' 3.11, or apt or pip fails."""
+    """Resolves and downloads everything into `folder`. Raises UserError if Python is not 3.11, or apt or pip fails."""
     if sys.version_info[:2] != (3, 11):
         raise UserError("pip chooses files for the Python that runs it, and the images have 3.11; use Python 3.11.")
     apts = {suite: Apt(folder / "apt" / suite, release(suite)) for suite in (SUITE, "trixie")}

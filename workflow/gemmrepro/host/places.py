@@ -149,7 +149,7 @@ def find_gpus(
 
 
 def _unread(lines: Sequence[str]) -> str:
-    """What nvidia-smi says besides GPUs."""
+    """The lines of nvidia-smi that are no GPUs."""
     said = [f'nvidia-smi says "{line}"' for line in lines[:3]]
     return "; ".join([*said, *([f"{len(lines) - 3} more such lines"] if len(lines) > 3 else [])])
 

@@ -118,7 +118,7 @@ class Plan:
         return [part for part in parts if part]
 
     def architectures(self, kernel: Kernel, toolkit: str) -> list[str]:
-        """What `toolkit` compiles `kernel` for: ["80", "90"], "90" standing for its "90a" as well.
+        """Targets for which `toolkit` compiles `kernel`: ["80", "90"], "90" standing for its "90a" as well.
         With ``auto``, see `chosen_architectures`; else the configured list, and the GPU at hand if it can."""
         place, configured = (kernel.id, toolkit), self.config["build"][toolkit]
         if place not in self._architectures:
@@ -200,7 +200,7 @@ class Plan:
 
     @cached_property
     def _needs(self) -> dict[str, str]:
-        """What the GPU at hand lacks, by kernel; as for `_architectures`."""
+        """Needs that the GPU at hand lacks, by kernel; as for `_architectures`."""
         return {}
 
     def measured_with(self, kernel: Kernel) -> list[str]:
@@ -222,7 +222,7 @@ class Plan:
 
     @cached_property
     def idle(self) -> Idle:
-        """What a live run does not start, since the GPU can run none of the kernels, nor an experiment a library."""
+        """Results that a live run does not start: the GPU can run none of the kernels, nor an experiment a library."""
         if not self.live:
             return Idle((), (), {})
 
@@ -266,7 +266,7 @@ class Plan:
         return self.live and any(self.judged_with(kernel) for kernel in self.kernels_of(family))
 
     def numbers_of(self, family: str) -> list[str]:
-        """What the verdicts on a family's numbers are read from."""
+        """Files that the verdicts on a family's numbers are read from."""
         if self.live:
             return [f"results/gates/numeric/{family}"] if self.judges(family) else []
         return self.recorded(family, "gates.json")
@@ -396,7 +396,7 @@ class Idle:
 
 
 def _made(family: str, names: Iterable[str]) -> list[str]:
-    """What some experiments of a family write."""
+    """Files that some experiments of a family write."""
     return [f"results/experiments/{family}/{name}.{suffix}" for name in names for suffix in ("csv", "json")]
 
 
@@ -464,7 +464,7 @@ def counted_kernels(families: Iterable[str]) -> Mapping[str, frozenset[int]]:
 
 
 def chosen_architectures(kernel: Kernel, toolkit: str, wanted: Collection[int]) -> list[str]:
-    """What `toolkit` compiles `kernel` for if `wanted` are wanted: ["80", "90"]; empty if it has no suitable target.
+    """Targets of `kernel` with `toolkit` if `wanted` are wanted: ["80", "90"]; empty if it has no suitable target.
     One that suits none of them is compiled for the oldest architecture that it suits, so that its machine code can be
     judged; one whose promises all concern other architectures for the oldest of those as well."""
     possible = [arch for arch in KNOWN if arch in COMPILED[toolkit] and _compiles(kernel, arch)]

@@ -1,4 +1,4 @@
-"""What images hold: Dockerfiles, the lock ``nix/sources.json``, hashes of packages, and the lock of a built image."""
+"""Contents of images: Dockerfiles, the lock ``nix/sources.json``, hashes of packages, and the lock of a built image."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Recipe:
         return [rest for word, rest in self.instructions if word == keyword]
 
     def values(self, keyword: str) -> dict[str, str]:
-        """What ENV or LABEL set: NAME=value, quoted as in a shell."""
+        """Values that ENV or LABEL set: NAME=value, quoted as in a shell."""
         return dict(word.partition("=")[::2] for rest in self.all(keyword) for word in shlex.split(rest))
 
 
@@ -145,7 +145,7 @@ def normalized(name: str) -> str:
 
 
 def packages_apart(recipe: str) -> dict[tuple[str, str], str]:
-    """What a recipe takes from another release: ``ARG X_VERSION``, ``ARG X_SHA256``, ``--apart … NAME=$X_VERSION``."""
+    """Packages of another release in a recipe: ``ARG X_VERSION``, ``ARG X_SHA256``, ``--apart … NAME=$X_VERSION``."""
     values = dict(re.findall(r"^ARG (\w+_(?:VERSION|SHA256))=(\S+)$", recipe, re.MULTILINE))
     taken = re.findall(r'--apart "[^"]*" ([\w.+-]+)=\$(\w+)_VERSION', recipe)
     return {(name, values[f"{part}_VERSION"]): values[f"{part}_SHA256"] for name, part in taken}

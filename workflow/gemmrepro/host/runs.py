@@ -217,7 +217,7 @@ def _state(path: Path) -> list[Any]:
 
 
 def _fault(path: Path, noted: list[Any]) -> str:
-    """What was done to a file since its `_state` was noted; "" for nothing."""
+    """The change to a file since its `_state` was noted; "" for nothing."""
     try:
         status = path.stat()
         if [status.st_size, status.st_mtime_ns] == noted[:2] or _state(path)[2] == noted[2]:

@@ -75,7 +75,7 @@ PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PROXIES = ("http_proxy", "https_proxy", "no_proxy")
 
 CA_SECRET = re.compile(r"^--mount=type=secret,id=ca_bundle,target=(\S+)\s+")
-"""How a recipe's RUN asks for the host's CA bundle."""
+"""Option by which a recipe's RUN asks for the host's CA bundle."""
 
 
 def ca_bundle(environ: Mapping[str, str]) -> Path | None:

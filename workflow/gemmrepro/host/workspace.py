@@ -29,7 +29,7 @@ UNREACHABLE = re.compile(
 )
 
 GONE = re.compile(r"gemmrepro: (?=Debian's mirror no longer has )")
-"""What `docker/apt-locked` says where it refuses."""
+"""The words of `docker/apt-locked` where it refuses."""
 
 NO_HOSTS_FILE = re.compile(r"/etc/hosts: no such file", re.IGNORECASE)
 

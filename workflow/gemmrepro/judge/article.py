@@ -151,7 +151,7 @@ def _uncovered(name: str, text: Path) -> Iterator[str]:
 
 
 def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
-    """What verdicts.json would hold of some articles on a GPU's recordings, whose rows are taken as they are."""
+    """The verdicts.json of some articles on a GPU's recordings, whose rows are taken as they are."""
     if not recorded.is_dir():
         known = ", ".join(sorted(path.name for path in recorded.parent.iterdir()))
         raise UserError(f"there are no recordings {recorded}; --gpu takes {known}.")

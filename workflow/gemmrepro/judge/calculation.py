@@ -1,4 +1,4 @@
-"""What a function of kernels/<family>/calculations.py takes and returns, and how the module is read.
+"""Input and result of a function of kernels/<family>/calculations.py, and the reader of that module.
 
 Such a function evaluates a printed formula, counts in the machine code of the build records, for which no GPU is
 needed, or makes something of the hardware counters of a launch:
@@ -41,7 +41,7 @@ class Calculated:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a calculation may read.
+    """The data that a calculation may read.
 
     Attributes:
         kernels: the kernels that the claim names, in its order; may be empty.

@@ -46,7 +46,7 @@ def unit_factor(unit: str, to: str) -> float:
 
 @dataclass(frozen=True)
 class Carried:
-    """How a claim's published values carry over: `there` the rates of the article's chip, `here` those at hand.
+    """The rates by which a claim's published values carry over: `there` of the article's chip, `here` of that at hand.
     Of a share there is one rate each, of a model the numerator and the denominator."""
 
     kind: str
@@ -54,7 +54,7 @@ class Carried:
     here: tuple[Rate, ...]
 
     def factor(self, unit: str) -> float:
-        """What a published value in `unit` is multiplied by: the value expected here is the product."""
+        """Factor of a published value in `unit`: the value expected here is the product."""
         grown = _quotient(self.here) / _quotient(self.there)
         return 1 / grown if self.kind == SHARE and unit in _SECONDS else grown
 
@@ -69,7 +69,7 @@ class Carried:
 
 
 def of(claim: Claim, evidence: Evidence, machine: str | None) -> Carried | None:
-    """How the claim's published values carry over to `machine`; None where its transfer needs no rates.
+    """The rates by which the claim's published values carry over to `machine`; None where its transfer needs none.
     Raises NotMeasured if the GPU at hand has no such rate."""
     if claim.transfer["kind"] not in KINDS:
         return None
@@ -87,7 +87,7 @@ def rate_names(transfer: Mapping[str, Any]) -> dict[str, str]:
 
 
 def problems(claim: Claim) -> list[Problem]:
-    """What is wrong with a claim's ``share`` or ``model``, of what no schema can tell."""
+    """Faults of a claim's ``share`` or ``model`` that no schema can tell."""
     transfer = claim.transfer
     if transfer["kind"] not in KINDS:
         return []

@@ -54,7 +54,7 @@ Entry = dict[str, Any]
 """A claim as it was judged: its entry in verdicts.json."""
 
 REGISTERS, WAYS = (schemas.words("verdicts.schema.yaml", name) for name in ("register", "way"))
-"""What a claim is about, and how it is judged: each word and its rule."""
+"""Registers of claims, and ways of judging them: each word and its rule."""
 
 MEASURED, NONE = "measured", "none"
 ON_ANY_GPU = ("count", "consistent", COVERED, NONE)
@@ -62,7 +62,7 @@ ON_ANY_GPU = ("count", "consistent", COVERED, NONE)
 
 
 def way_of(claim: Claim) -> str:
-    """How a claim is judged: a key of WAYS."""
+    """The way in which a claim is judged: a key of WAYS."""
     if claim.covered_by:
         return COVERED
     kind = claim.transfer["kind"]

@@ -70,7 +70,7 @@ def picked(reference: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> M
 
 
 def mapping_problems(name: str, every: bool = True) -> list[str]:
-    """What is wrong between an article's numbers and its map, each with its file and line.
+    """Contradictions between an article's numbers and its map, each with its file and line.
     Timed systems without an entry, entries without a row, unknown names, and kernels of other types than all the rows
     have; unless `every` family is at hand, only names in one that is."""
     rows, mapped = published_rows(name), articles.programs(name)
@@ -141,7 +141,7 @@ def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
 
 
 def _complaint(cells: Sequence[str], row: Mapping[str, str], hardware: Collection[str]) -> str:
-    """What is wrong with a line of numbers.csv, and the remedy; '' if nothing is."""
+    """The fault of a line of numbers.csv, and the remedy; '' without one."""
     if len(cells) != len(COLUMNS):
         return f"{len(cells)} cells, not {len(COLUMNS)}; put text with a comma into quotes"
     for (name, column), cell in zip(COLUMNS.items(), cells, strict=True):

@@ -17,13 +17,13 @@ CONSISTENT, CONTRADICTORY, COVERED = "consistent", "contradictory", "covered"
 NOT_TESTABLE, NOT_MEASURED = "not testable here", "not measured"
 
 FACTOR = 2.0
-"""How far from the published value one may be that is partly right, where the claim names no smaller factor."""
+"""Factor within which a value is partly right, where the claim names no smaller factor."""
 
 VERDICTS = schemas.words("verdicts.schema.yaml", "verdict")
 """Every verdict, best first, and when a claim gets it."""
 
 DECIDED = (REPRODUCED, PARTLY, NOT)
-"""What a measurement or a count can decide."""
+"""Verdicts by a measurement or a count."""
 
 RIGHT, WRONG = (REPRODUCED, BUILD_FACT, CONSISTENT), (NOT, CONTRADICTORY)
 """The verdicts that find a statement right, and those that find it wrong."""
@@ -38,7 +38,7 @@ class Verdict:
 
 
 def difference(measured: float, published: float) -> str:
-    """How far a measured value is from the published one: ``12% higher``, ``2.5 times lower``."""
+    """Distance of a measured value from the published one: ``12% higher``, ``2.5 times lower``."""
     if not measured or not published:
         return f"{format_number(measured, 2)} for {format_number(published, 2)}"
     change = measured / published - 1

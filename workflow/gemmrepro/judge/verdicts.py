@@ -3,8 +3,7 @@
     python -m gemmrepro verdicts --measure results/measure --gates results/gates --build results/build \\
         --out results/verdicts.json
 
-`gemmrepro.judge.rules` defines the verdicts, `gemmrepro.judge.metrics` the vocabulary of claims.yaml; the report prints
-both.
+`gemmrepro.judge.rules` defines the verdicts, `gemmrepro.judge.metrics` the vocabulary of claims.yaml.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from gemmrepro.operations import LAYOUTS
 Kind = Literal["text", "integer", "number"]
 
 TEXT = r"^[ -;=?-~]+$(?!\n)"
-"""What text holds where nothing else is said: printable ASCII without the brackets of HTML."""
+"""Text where nothing else is said: printable ASCII without the brackets of HTML."""
 
 _SPELLED = {
     "integer": re.compile(r"0|-?[1-9][0-9]*"),
@@ -54,7 +54,7 @@ class Column:
     above: float | None = None
 
     def complaint(self, cell: str) -> str:
-        """What is wrong with a cell of a CSV, as a clause; "" if nothing is."""
+        """The fault of a cell of a CSV, as a clause; "" without one."""
         if cell == "":
             return "" if self.optional else "it is empty"
         if self.kind == "text":

@@ -1,4 +1,4 @@
-"""What a row says of its samples and readings: the stage writes it, the reader of a recording computes it again.
+"""Cells that follow from samples and readings: the stage writes them, a recording's reader computes them again.
 
 The statistics are those of `gemmrepro.stats`; without a seed, so the same samples always give the same cells.
 """

@@ -1,4 +1,4 @@
-"""What the regimes measure of a family, in which order, and the journal of what was measured.
+"""The blocks that the regimes measure of a family, their order, and the journal of what was measured.
 
 Kernels and libraries of one problem and shape form a set. A pass visits all of a set once, each alone; the next pass
 backwards (A B C C B A), so a drift that is linear in time is the same for all once a pair of passes is complete.

@@ -135,7 +135,7 @@ class Sweep:
 
     @property
     def total(self) -> int:
-        """How many rounds of points the whole sweep measures."""
+        """Number of rounds of points that the whole sweep measures."""
         return len(self.points) * self.settings.rounds
 
     def todo(self) -> list[tuple[int, Point]]:

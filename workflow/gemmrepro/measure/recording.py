@@ -49,7 +49,7 @@ POINT = ("kernel", "toolkit", "dtype", "m", "n", "k", "d", "cache")
 """The columns that name a point of a summary and of samples."""
 
 TOLERANCE = 1e-5
-"""How far a cell may be from what is computed again, relative: cells have six digits, hence err by 5e-6 at most."""
+"""Largest relative distance of a cell from the number computed again: six digits err by 5e-6 at most."""
 
 RATES = 2 * TOLERANCE
 """The same for a rate, which is computed from the median's six digits."""
@@ -131,8 +131,7 @@ def read_sanitizers(path: Path) -> dict[str, Any]:
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """A CSV's rows as text.
-    Raises UserError if the file is missing, or is not a CSV with exactly these columns in every line."""
+    """A CSV's rows as text. Raises UserError if the file is missing, or a line has other than these columns."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = list(csv.reader(file, strict=True))

@@ -23,7 +23,7 @@ IN_TURN = "in_turn"
 """The regime of a sweep: a kernel alternates with its baseline launch by launch."""
 
 PROFILED, NOT_STATED = "profiled", "not stated"
-"""How else an article may have measured: launch by launch under a profiler, or it does not say."""
+"""Other ways in which an article may have measured: launch by launch under a profiler, or it does not say."""
 
 SUMMARY, SAMPLES, READINGS, RUN = FILES = ("summary.csv", "samples.parquet", "readings.parquet", "run.json")
 """The files that are written for a family, and that a take holds."""
@@ -83,7 +83,7 @@ def takes(recordings: Path, family: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class Reading:
-    """What NVML says at one moment on the clock of the device; None where the GPU has no such sensor.
+    """NVML's readings at one moment on the clock of the device; None where the GPU has no such sensor.
     `power_w` is momentary, `throttle` NVML's mask of reasons, `energy_j` the total counter."""
 
     at_s: float

@@ -151,7 +151,7 @@ def wrong(sweep: Sweep) -> list[Skipped]:
 def circumstances(
     sweep: Sweep, binaries: Iterable[tuple[str, str]], config: Mapping[str, Any], skipped: Iterable[Skipped]
 ) -> dict[str, Any]:
-    """What run.json says of any measurement on this GPU; `binaries` (kernel, toolkit) are those that were launched."""
+    """Facts of run.json on any measurement on this GPU; `binaries` (kernel, toolkit) are those that were launched."""
     return {
         "source": "live",
         "gpu": sweep.session.gpu.describe(),
@@ -239,7 +239,7 @@ Tables = tuple[list[dict[str, Any]], pd.DataFrame, pd.DataFrame, list[Skipped]]
 
 
 def regime_tables(sweep: Sweep, passes: Passes) -> Tables:
-    """What was measured in the regimes, all from the journal."""
+    """The measurements in the regimes, all from the journal."""
     samples, readings, blocks = [], [], Counter[tuple[Set, str]]()
     skipped = [*sweep.skipped, *wrong(sweep)]
     for pair in passes.wanted:
@@ -363,7 +363,7 @@ def collect(session: Session, runs: Sequence[tuple[Loaded, Shape]]) -> tuple[lis
 
 
 def _counted(profiler: RangeProfiler, timer: Timer, loaded: Loaded, shape: Shape) -> dict[str, Reading]:
-    """What a run of the kernel counts, on random data. Raises CuptiError."""
+    """The counters of a run of the kernel, on random data. Raises CuptiError."""
     inputs, output = random(loaded.kernel.problem, shape, secrets.randbits(31))
     call = loaded.bind(Operands.of(loaded.kernel, shape, inputs, output))
 

@@ -107,7 +107,7 @@ class Rounds:
         return self.if_it_fits(points, lambda: Workspace(*of, seed))
 
     def if_it_fits(self, points: Iterable[Point], action: Callable[[], Made]) -> Made | None:
-        """What `action` gives; None where it ends for lack of memory, which then is why `points` are not measured."""
+        """The result of `action`; None where it ends for lack of memory, which is then why `points` lack rows."""
         try:
             return action()
         except Exception as error:

@@ -185,7 +185,7 @@ ENOUGH = 6
 """The fewest samples whose interval is drawn: of fewer, a 95% interval is wider than their range, or unknown."""
 
 BEYOND = 1.02
-"""How far the end of an interval may lie above the measured ceiling, as a factor."""
+"""Factor by which the end of an interval may exceed the measured ceiling."""
 
 
 def counted(row: pd.Series) -> bool:

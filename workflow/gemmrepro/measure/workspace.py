@@ -102,10 +102,10 @@ class Workspace:
 
 
 SLOWER = 3.0
-"""How many times a sample's time a launch on other inputs may take: out of DRAM, where the samples may be out of L2."""
+"""Multiple of a sample's time that a launch on other inputs may take: from DRAM, the samples perhaps from L2."""
 
 ALLOWANCE_US = 20.0
-"""What it may take in addition: a sample from a graph has no overhead of its own launch."""
+"""Time in µs that it may take in addition: a sample from a graph has no overhead of its own launch."""
 
 QUICKER = 0.8
 """A round whose median is below this share of the one judged is judged again. Honest rounds differ by a few percent."""
@@ -143,7 +143,7 @@ class SecondLook:
         workspace.renew(fresh_seeds(1)[0])
 
     def judge(self, seconds: Sequence[Second]) -> list[str]:
-        """What is wrong with each, or ""."""
+        """The fault of each, or ""."""
         wrong, times = [], []
         for second in seconds:
             took, message = self._launched(second)
@@ -167,7 +167,7 @@ class SecondLook:
         return took, "" if verdict.passed else f"on other inputs, after it was timed: {verdict.message}"
 
     def _replayed(self, second: Second) -> str:
-        """What is wrong with the second of two launches in a graph, whose C lies elsewhere and holds other numbers."""
+        """The fault of the second of two launches in a graph, whose C lies elsewhere and holds other numbers."""
         self._workspace.copy(2)
         launches = [second.bind(index) for index in (0, 1)]
         self._workspace.scramble()

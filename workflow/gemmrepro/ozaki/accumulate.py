@@ -1,4 +1,4 @@
-"""What an operand must be, NumPy or CuPy, the treatment of Inf and NaN, and exact inner products of digits."""
+"""Checks of operands, NumPy or CuPy, the treatment of Inf and NaN, and exact inner products of digits."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ LONGEST_K = 2**16
 
 _TIME_8_BIT, _TIME_BYTE = 1.0 / 1.42e9, 1.0 / 2.9e6
 _TIME_DOUBLE, _TIME_TILES = 1.0 / 52.0e6, 1.0 / 34.0e6
-"""What an H200 takes in microseconds, as in 10_certified.cu: of an 8-bit operation, of a byte; of one in double, where
+"""Microseconds that an H200 takes, as in 10_certified.cu: of an 8-bit operation, of a byte; of one in double, where
 all are and where single tiles are."""
 
 

@@ -24,8 +24,7 @@ LONGEST_K = 2**17
 
 @cache
 def moduli(count: int) -> tuple[int, ...]:
-    """The first `count` of the greedy sequence, 2 to 24 of them (M from 2^16 to 2^183).
-    Raises UserError for another count."""
+    """The first `count` of the greedy sequence, 2 to 24 (M from 2^16 to 2^183). Raises UserError for another count."""
     if not 2 <= count <= MOST:
         raise UserError(f"{count} moduli were requested; choose 2 to {MOST}.")
     chosen: list[int] = []

@@ -1,4 +1,4 @@
-"""Which pairs of slices (p, q), counted from 0, are multiplied.
+"""The pairs of slices (p, q), counted from 0, that are multiplied.
 
 All s_a s_b of them, or, in Fast Mode, those with p + q < d; the rest is below the wanted accuracy.
 """

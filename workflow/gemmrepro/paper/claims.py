@@ -105,7 +105,7 @@ class VerdictsView:
 
     @property
     def decided(self) -> int:
-        """How many of the articles' statements were decided by measurement or by count."""
+        """Number of the articles' statements that were decided by measurement or by count."""
         return sum(self.counts[ARTICLE][verdict] for verdict in DECIDED)
 
     @property

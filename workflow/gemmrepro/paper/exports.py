@@ -74,7 +74,7 @@ def _claim(claim: ClaimView, published: float | None) -> dict[str, object]:
 
 
 def claims_schema() -> dict[str, object]:
-    """How claims.csv is to be read, as a Table Schema (https://specs.frictionlessdata.io/table-schema/)."""
+    """The Table Schema of claims.csv (https://specs.frictionlessdata.io/table-schema/)."""
     words = {"register": REGISTERS, "way": WAYS, "verdict": VERDICTS}
     schema = deepcopy(schemas.load("claims-table.yaml"))
     for field in schema["fields"]:

@@ -145,7 +145,7 @@ def _table(match: re.Match[str]) -> str:
 
 
 def number(reference: str, family: str, shown: Rows) -> Number:
-    """What a reference in a family's text stands for.
+    """The number that a reference in a family's text stands for.
     Raises UserError if it does not name exactly one cell, or two numbers."""
     terms = [_cell(term, family, shown) for term in reference.split(" / ")]
     if len(terms) == 1:

@@ -187,7 +187,7 @@ def _environment() -> jinja2.Environment:
 
 
 def _verdicts_seen(verdicts: VerdictsView, declared: Mapping[str, Claim]) -> dict[str, Any]:
-    """What templates see of one GPU's verdicts."""
+    """Variables of templates on one GPU's verdicts."""
     stated = verdicts.counts["article"]
     published = {name: (claim.value, claim.unit) for name, claim in declared.items()}
     quotients = {claim.id: claim.over(published.get(claim.id)) for claim in verdicts.claims}
@@ -201,7 +201,7 @@ def _verdicts_seen(verdicts: VerdictsView, declared: Mapping[str, Claim]) -> dic
 
 
 def _of_claims(inputs: Inputs, declared: Mapping[str, Claim], families: Sequence[View]) -> dict[str, Any]:
-    """What templates see of the claims and their verdicts."""
+    """Variables of templates on the claims and their verdicts."""
     verdicts = inputs.verdicts
     gpus = [measured.run["gpu"] for measured in inputs.measured.values() if measured.run.get("gpu")]
     capability = str(gpus[0].get("compute_capability", "")) if gpus else ""
@@ -247,7 +247,7 @@ def _tables_of(articles: Collection[str], families: Sequence[View]) -> list[View
 
 
 def _stories(inputs: Inputs) -> list[View]:
-    """What became of claims, told: of those found wrong, and where nothing is corrected of those that hold.
+    """Stories of claims: of those found wrong, and where nothing is corrected of those that hold.
     One with numbers of the reference recording is told of its GPU alone."""
     verdicts, known = inputs.verdicts, {claim.id: claim for claim in inputs.verdicts.claims}
     listed_wrong = {claim.id for each in verdicts.corrections for claim in each.claims}
@@ -271,7 +271,7 @@ FULL_CLOCK = 0.98
 
 
 def facts(inputs: Inputs, families: Sequence[View]) -> dict[str, Any]:
-    """What ``sections/limits.j2`` cannot find out: what this run did not time, check or judge."""
+    """Facts for ``sections/limits.j2``: what this run did not time, check or judge."""
     measured = {family.name: inputs.measured[family.name] for family in families if family.source != "none"}
     capability = capability_of(inputs.measured.values())
     kernels = [kernel for family in families for kernel in registry.kernels(family.name)]
@@ -312,7 +312,7 @@ def _slowed(measured: Mapping[str, Measurements]) -> list[View]:
 
 
 def _unchecked(measured: Mapping[str, Measurements], ceilings: Measurements | None) -> dict[str, int]:
-    """How many rows have a throughput that nothing bounds, by types of operands and sums."""
+    """Number of rows whose throughput nothing bounds, by types of operands and sums."""
     unchecked: dict[str, int] = {}
     for name, of in measured.items():
         gpu, known = of.run.get("gpu") or {}, Ceilings()
@@ -327,7 +327,7 @@ def _unchecked(measured: Mapping[str, Measurements], ceilings: Measurements | No
 
 
 def _untimed(measured: Mapping[str, Measurements], lacking: set[str]) -> list[tuple[str, str, list[str]]]:
-    """What no sweep timed: the reason, the toolkits if others timed the kernel, and the kernels."""
+    """Kernels that no sweep timed: the reason, the toolkits if others timed them, and their names."""
     kernels: dict[tuple[str, str], list[str]] = {}
     for of in measured.values():
         toolkits: dict[tuple[str, str], set[str]] = {}

@@ -35,7 +35,7 @@ TYPE = "fp64"
 """The input type of such schemes."""
 
 ALLOWED = 1.5
-"""How many times its baseline's error a kernel's may be, if their types of products or sums differ."""
+"""Largest error of a kernel as a multiple of its baseline's, if their types of products or sums differ."""
 
 
 def in_class(kernel: registry.Kernel) -> bool:
@@ -103,7 +103,7 @@ class Accuracies:
 
 
 SAME_TAKE = 1e-4
-"""How far a baseline's median may be from the one in a row of its own take, which is written with fewer digits."""
+"""Largest relative distance of a baseline's median from that in a row of its own take, which has fewer digits."""
 
 PRECISE = 0.05
 """The widest interval, relative to its ratio, with which a row can be the best."""
@@ -148,7 +148,7 @@ def leaders(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True)
 class RegimeLine:
-    """What competes in one family, input type and size, by regime: kernels with one baseline and one kind of bound.
+    """Competitors in one family, input type and size, by regime: kernels with one baseline and one kind of bound.
     `is_bounded` says whether every element's error is bounded on any operands."""
 
     family: str
@@ -251,7 +251,7 @@ def _number(cell: Any) -> float | None:
 
 
 def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
-    """What to use, of each contest: sustained, or in turn where nothing was measured sustained; the library competes.
+    """The kernel to use in each contest: sustained, or in turn where nothing was sustained; the library competes.
 
     A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or ties. `lines`
     are those of its sizes, `entries` the kernel's at each, or the best kernel's beside the library; `ties` what is as
@@ -290,11 +290,11 @@ def use_cases(lines: Sequence[RegimeLine]) -> list[View]:
 
 
 _SUMS = {"gemm_fast": "sums in the tensor core", "gemm_block_scaled": "block scales", "gemm_half_sums": "fp16 sums"}
-"""What sets a library's call apart from an ordinary product of its types."""
+"""Words that set a library's call apart from an ordinary product of its types."""
 
 
 def _use(line: RegimeLine, several: Collection[str]) -> str:
-    """What a contest is called: its type, how it adds, and its bound where there are two kinds."""
+    """The name of a contest: its type, how it adds, and its bound where there are two kinds."""
     kind = line.dtype.upper().replace("_", " ") if line.dtype[0] != "b" else line.dtype
     bound = ("certified" if line.is_bounded else "fast") if line.dtype in several else ""
     return ", ".join(filter(None, [kind, _SUMS.get(line.baseline.rpartition(".")[2], ""), bound]))

@@ -57,7 +57,7 @@ _PLAIN = re.compile(rf'<span class="t-(?!(?:{_COLOURED})")[a-z0-9]+">([^<]*)</sp
 
 
 class View(SimpleNamespace):
-    """What a template sees of something, by name; a name that is missing is an error there."""
+    """A template's view of something, by name; a name that is missing is an error there."""
 
 
 def anchor(text: str) -> str:
@@ -179,7 +179,7 @@ def experiment_command(family: str, results: Results) -> str:
 
 
 SAMPLE_KEYS = ("kernel", "toolkit", "dtype", "m", "n", "k", "cache")
-"""What identifies a row's samples."""
+"""Columns that identify a row's samples."""
 
 Samples = Mapping[tuple[str, ...], np.ndarray]
 """Samples in µs by SAMPLE_KEYS."""

@@ -59,7 +59,7 @@ from gemmrepro.registry import card
 
 def bring_sweep(family: str, recorded: Path, build: Path, out: Path) -> tuple[int, int]:
     """Check a family's recording and copy it to `out` with its statuses set; returns (rows, stale rows).
-    A family that other recordings lack gets no rows: its claims are "not measured"."""
+    A family that the recordings of this GPU lack gets no rows: its claims are "not measured"."""
     folder = recorded / family
     # Gates and experiments may have been recorded without any times.
     timed = any((folder / name).exists() for name in FILES)
@@ -169,7 +169,7 @@ def check_rows(experiment: Experiment, rows: list[dict[str, str]], path: Path, h
 
 
 def _does_not_follow(experiment: Experiment, row: Mapping[str, str]) -> str:
-    """What is wrong with the columns of a row that follow from others; "" if nothing is, or if those are empty."""
+    """The fault in the columns of a row that follow from others; "" if there is none, or if those are empty."""
     cells: dict[str, Any] = {name: cell for name, cell in row.items() if cell}
     cells |= {
         column.name: number(row[column.name], column.kind)

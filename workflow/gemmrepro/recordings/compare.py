@@ -46,8 +46,7 @@ BAND = 0.02
 """The largest relative change of time that still counts as none."""
 
 CARDS = 0.003
-"""The standard deviation of the relative difference between two cards of one model
-(docs/recordings-and-comparing.md)."""
+"""The standard deviation of the relative difference of two cards of one model (docs/recordings-and-comparing.md)."""
 
 _TEXT = {"type": "string"}
 NEEDED = {
@@ -58,7 +57,7 @@ NEEDED = {
         "baseline_algorithms": {"type": "object", "additionalProperties": _TEXT},
     },
 }
-"""What must stand in a run.json; the rest may be of another version."""
+"""Keys that a run.json must have; the rest may be of another version."""
 
 COLUMNS = ("family", "point", "verdict", "by", "time", "low", "high", "cycles")
 """A change as --csv writes it: the time with its interval and the cycles are relative, after over before."""
@@ -92,7 +91,7 @@ class Side:
         return {tuple(row[name] for name in names): row for row in self.rows if toolkit in (None, row["toolkit"])}
 
     def baseline(self, row: Row) -> tuple[str, str | None, str | None]:
-        """What a row was timed in turn with: library, version, and algorithm where the run says it."""
+        """The baseline that a row was timed in turn with: library, version, and algorithm where the run says it."""
         library = row["baseline"] if row["toolkit"] != LIBRARY else ""
         versions = (each["build_key"] for each in self.rows if (each["kernel"], each["toolkit"]) == (library, LIBRARY))
         return library, next(versions, None), self.algorithms.get(baseline_at(library, row["dtype"], row["n"]))
@@ -104,7 +103,7 @@ def on_two_cards(before: Side, after: Side) -> bool:
 
 
 def compared(before: Side, after: Side, toolkits: tuple[str, str] | None = None) -> list[Change]:
-    """What became of the rows that both sides have, as COLUMNS say, without the family.
+    """The changes of rows that both sides have, as COLUMNS say, without the family.
     `toolkits`: those whose rows are compared, before and after; by default each with its own."""
     pair = toolkits or (None, None)
     old, new = before.by_point(pair[0]), after.by_point(pair[1])

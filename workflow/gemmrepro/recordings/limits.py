@@ -1,4 +1,4 @@
-"""What cannot be: rates and clocks beyond what any GPU does, and gates' verdicts that do not follow from their cases.
+"""Impossible recordings: rates and clocks beyond any GPU's, and gates' verdicts that do not follow from their cases.
 
 A rate of arithmetic is held against that of the same operands and sums: the ceiling measured on the same card where no
 other instruction of that card is wider, else what the data sheet or the compute capability gives at the card's highest
@@ -23,7 +23,7 @@ from gemmrepro.registry import Kernel, chips
 Rows = Sequence[Mapping[str, str]]
 
 MARGIN = 1.05
-"""How far a rate may exceed a ceiling at the GPU's highest clock."""
+"""Factor by which a rate may exceed a ceiling at the GPU's highest clock."""
 
 PEAKS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("fp32", "fp32"): ("fp32",),
@@ -143,7 +143,7 @@ _FIELDS: Mapping[str, tuple[type, ...]] = {
     "passed": (bool,),
     "message": (str,),
 }
-"""What a case must hold; one of a variant's also names its `entry`. A schema of 5,000 cases would take seconds."""
+"""Fields that a case must hold; a variant's also names its `entry`. A schema of 5,000 cases would take seconds."""
 
 ROUNDED = 1.001
 """Errors and bounds are recorded with four digits."""

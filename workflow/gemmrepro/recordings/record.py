@@ -12,9 +12,10 @@ For a machine with a GPU and Python with CuPy, cuda-core, nvidia-ml-py, nvmath-p
 need not have Snakemake, containers or a compiler: it runs the project's own stages (numerical gate, gates, sweep,
 counters, experiments) on binaries that the workflow built elsewhere (results/build). Build keys match the two.
 
-Settings are those of config/config.yaml, config/record.yaml and --config, such as ``sweep: {rounds: 2, sizes: {ladder:
-[256, 1024]}}``. Finished points stay in the journal under --work, and the same command continues from there; exit code
-75 means that the budget ended first. Files appear under --out only when a family is complete.
+Settings are those of config/config.yaml, config/record.yaml and --config, such as
+``sweep: {rounds: 2, sizes: {ladder: [256, 1024]}}``. Finished points stay in the journal under --work, and the same
+command continues from there; exit code 75 means that the budget ended first. Files appear under --out only when a
+family is complete.
 """
 
 from __future__ import annotations

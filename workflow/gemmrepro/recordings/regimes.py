@@ -169,21 +169,20 @@ def rows_of(found: Iterable[TakeRows]) -> pd.DataFrame:
 
 
 def repeated(rows: pd.DataFrame, regime: str) -> Spread | None:
-    """How far takes on the same card are apart, a row's two most distant ones; None where no card has two.
-    `rows`: as `rows_of` gives them."""
+    """Distance of takes on one card, by the two most distant ones of each of `rows`; None where no card has two."""
     times = rows[rows["alike"] & (rows["regime"] == regime)].groupby([*POINT, "card"])["us"]
     return _spread(_differences(times).groupby(POINT).max())
 
 
 def between_cards(rows: pd.DataFrame, regime: str) -> Spread | None:
-    """How far cards are apart, a row's two most distant ones; None with takes of one card.
+    """Distance of cards, by a row's two most distant ones; None with takes of one card.
     Of kernels alone: where candidates are close a library's choice differs between takes (cuBLAS at 1024 by 11%)."""
     kernels = rows[rows["alike"] & (rows["regime"] == regime) & (rows["toolkit"] != LIBRARY)]
     return _spread(_differences(kernels.groupby([*POINT, "card"])["us"].mean().groupby(POINT)))
 
 
 def _differences(times: Any) -> pd.Series:
-    """How far the times of each group are apart that has at least two."""
+    """Distance of the times in each group that has at least two."""
     return (times.max() / times.min() - 1)[times.count() > 1]
 
 
@@ -206,7 +205,7 @@ def by_card(rows: pd.DataFrame) -> dict[str, Any]:
 
 
 def agreement(found: Sequence[TakeRows]) -> dict[str, Any]:
-    """How far takes agree, as run.json has it: their number, that of cards, spreads by regime, and `by_card`."""
+    """Agreement of takes, as run.json has it: their number, that of cards, spreads by regime, and `by_card`."""
     rows = rows_of(found)
     spreads = {
         regime: {"repeated": repeated(rows, regime), "between_cards": between_cards(rows, regime)} for regime in REGIMES

@@ -170,7 +170,7 @@ def check_follow(
 
 
 def mismatch(cell: str, value: float | str | None, source: str = "its samples give") -> str:
-    """What is wrong with a cell where `source` gives `value`."""
+    """The fault of a cell where `source` gives `value`."""
     given = "none" if value is None else f"{value:.6g}" if isinstance(value, float) else value
     return f"is {cell or 'empty'}, and {source} {given}"
 

@@ -26,7 +26,7 @@ SCHEMA = "workflow/schemas/claims.schema.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Article:
-    """What article.yaml says of a text; see workflow/schemas/article.schema.yaml.
+    """A text as article.yaml describes it; see workflow/schemas/article.schema.yaml.
 
     Attributes:
         source: the article that is the same text; None for one of its own.
@@ -66,7 +66,7 @@ def folder(name: str) -> Path:
 
 
 def files(name: str) -> list[Path]:
-    """What an article's claims rest on: its files, those that it has, but for its figures."""
+    """Files that an article's claims rest on: those that it has, but for its figures."""
     return [path for file in FILES if (path := folder(name) / file).is_file()]
 
 
@@ -165,7 +165,7 @@ AUTHORS, SAME_IDEA, OURS = "author's program", "same idea", "ours"
 
 @dataclass(frozen=True)
 class Program:
-    """What stands here for a system of an article: see workflow/schemas/map.schema.yaml."""
+    """Our counterpart of a system of an article: see workflow/schemas/map.schema.yaml."""
 
     kernels: tuple[str, ...]
     relation: str
@@ -173,7 +173,7 @@ class Program:
 
 
 def programs(name: str) -> Mapping[str, Program]:
-    """What stands for each system of an article's map. Raises UserError if it says two things of one kernel."""
+    """Our counterpart of each system of an article's map. Raises UserError if it says two things of one kernel."""
     path = folder(name) / MAP
     return _read_map(path) if path.is_file() else {}
 
@@ -207,7 +207,6 @@ def about(family: str) -> tuple[str, ...]:
 
 
 def _families(name: str) -> Collection[str]:
-    """The families that an article's map and claims name."""
     named: list[Any] = [each for program in programs(name).values() for each in program.kernels]
     for entry in declared(folder(name) / CLAIMS):
         compute = entry.get("compute", {})
@@ -269,7 +268,7 @@ _OUTLINE = {
 
 
 def _misshapen(entry: Any) -> str:
-    """What keeps an entry from being read at all; '' if nothing does."""
+    """The fault that keeps an entry from being read at all; '' without one."""
     if not isinstance(entry, dict) or "id" not in entry:
         return ": it must be a mapping with an 'id'"
     for key, (kind, words) in _OUTLINE.items():

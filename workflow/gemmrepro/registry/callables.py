@@ -1,4 +1,4 @@
-"""What a function of a record does, as text: its code, the values that it refers to and the functions that it calls.
+"""A record's function as text: its code, the values that it refers to and the functions that it calls.
 
 A record's `error` or `program` cannot be evaluated without a GPU, so it counts by its source and whatever of ours that
 reaches: a constant, a helper, a function of `gemmrepro.ozaki`. Code of other packages counts by its name alone.
@@ -91,7 +91,7 @@ def _definitions(function: Any, path: Path) -> tuple[ast.AST, ...]:
 def _references(
     nodes: tuple[ast.AST, ...], scope: Mapping[str, Any], reached: dict[str, str]
 ) -> Iterator[tuple[str, str]]:
-    """What the code's free names stand for: ``name`` or ``module.name``, and its value as text."""
+    """Meanings of the code's free names: ``name`` or ``module.name``, and its value as text."""
     for node in (inner for outer in nodes for inner in trees.walk(outer)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             owner = scope.get(node.value.id)

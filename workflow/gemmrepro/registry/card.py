@@ -30,7 +30,6 @@ _at_hand = REFERENCE
 
 
 def sms() -> int:
-    """SMs of the card at hand."""
     return _at_hand.sms
 
 

@@ -1,4 +1,4 @@
-"""What data sheets say of a GPU (kernels/chips.yaml), and what its SMs can issue."""
+"""Rates of GPUs by their data sheets (kernels/chips.yaml), and the most that SMs can issue."""
 
 from __future__ import annotations
 

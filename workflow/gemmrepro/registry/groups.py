@@ -17,7 +17,7 @@ UNSTATED = ""
 
 @dataclass(frozen=True)
 class Compute:
-    """What is computed: the operation, the types of inputs, accumulators and output.
+    """The operation, and the types of inputs, accumulators and output.
 
     Attributes:
         layout: layout of A, B and C; ``row,col,row`` stores B as [n, k], ``col,row,row`` A as [k, m].
@@ -40,7 +40,7 @@ class Compute:
 
 @dataclass(frozen=True)
 class Code:
-    """What is compiled.
+    """The code that is compiled.
 
     Attributes:
         entry: the entry point. CuTe's DSL names it after the function, followed by ``_0``; cuTile after the function.
@@ -66,7 +66,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Call:
-    """How the entry point is called.
+    """The call of the entry point.
 
     Attributes:
         arguments: its parameters in the order of the C signature; by default `Operation.arguments`. ``m n k
@@ -130,7 +130,7 @@ class Accepts:
 
 @dataclass(frozen=True)
 class Timing:
-    """How the sweep times the kernel.
+    """The kernel's part in a sweep.
 
     Attributes:
         baseline: the library call that it is compared with (``cublas.sgemm``), or None; mandatory.
@@ -145,7 +145,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Story:
-    """What the paper says about the kernel.
+    """The paper's text about the kernel.
 
     Attributes:
         article: the article that contains this rung; None for a rung beyond it.
@@ -194,7 +194,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Promises:
-    """What the static and the numerical gate check.
+    """Promises that the static and the numerical gate check.
 
     Attributes:
         expects: opcodes of the machine code; they apply to every variant of a kernel.
@@ -340,7 +340,7 @@ class Run:
 
 @dataclass(frozen=True)
 class CompilerTraits:
-    """How records differ between compilers.
+    """Differences of records between compilers.
 
     Attributes:
         takes: optional fields of a record that this compiler supports.

@@ -40,7 +40,7 @@ TIMING_METHOD = 1
 
 
 def run_key(kernel: Kernel, build_key: str, shape: Shape | None = None, *, timed: bool = True) -> str:
-    """What a measurement of `kernel` on `shape` is filed under: 16 hex digits. Without a shape: on the usual ones.
+    """The key of a measurement of `kernel` on `shape`: 16 hex digits. Without a shape: on the usual ones.
     `timed`: whether the way of timing counts, as it does for all but a gate's verdict."""
     shapes = usual_shapes(kernel) if shape is None else [shape]
     # The first method is left out: recordings made by it have no number.
@@ -60,7 +60,7 @@ def launched(kernel: Kernel, shapes: Iterable[Shape]) -> list[Any]:
 
 
 def compiled(kernel: Kernel) -> str:
-    """What the build reads of a record beside its source files, which in CUDA C++ say what they are launched with."""
+    """The build's part of a record beside its source files, which in CUDA C++ say what they are launched with."""
     parts = [_record(code.code, frozenset({"params"})) for code in kernel.codes]
     record: list[Any] = [parts, kernel.platform.min_capability, kernel.platform.targets]
     if kernel.compiler_traits.reads_record:
@@ -72,23 +72,23 @@ def compiled(kernel: Kernel) -> str:
 
 
 def judged(kernel: Kernel) -> str:
-    """What the gates read of a record."""
+    """The gates' part of a record."""
     return digest(json.dumps([_record(kernel, PROSE | NAMES), described(kernel.promises.error), _usual_runs([kernel])]))
 
 
 def run(family: str) -> str:
-    """What runs on the GPU, of all kernels of a family."""
+    """The part that runs on the GPU, of all kernels of a family."""
     return digest(json.dumps(_usual_runs(kernels(family))))
 
 
 def drawn(family: str) -> str:
-    """What figures and verdicts read of a family and its records, beside what these run."""
+    """The part of figures and verdicts in a family and its records, beside what these run."""
     records = [_record(kernel, PROSE | CHECKS) for kernel in kernels(family)]
     return digest(json.dumps([family_record(family).figures, records]))
 
 
 def told(family: str) -> str:
-    """What the report reads of a family and its records, beside what these run: all of it."""
+    """The report's part of a family and its records, beside what these run: all of it."""
     records = [_record(kernel, frozenset()) for kernel in kernels(family)]
     errors = [described(kernel.promises.error) for kernel in kernels(family)]
     return digest(json.dumps([_plain(family_record(family)), records, errors]))

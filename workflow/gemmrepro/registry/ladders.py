@@ -91,12 +91,11 @@ def before(kernel: Kernel, current: Collection[str] = ()) -> Kernel | None:
 
 
 def _rung_of_source(kernel: Kernel, ladder: list[Kernel]) -> Kernel | None:
-    """The rung of `ladder` that shares the source of `kernel`."""
     return next((rung for rung in ladder if _source_of(rung) == _source_of(kernel)), None)
 
 
 def how_made(kernel: Kernel) -> str:
-    """How it differs from the first kernel of its source: ``tuned``, ``fp16``, ``fp16 tuned``; empty for the first."""
+    """Its difference from the first kernel of its source: ``tuned``, ``fp16``, ``fp16 tuned``; empty for the first."""
     if (first := original(kernel)) is None:
         return ""
     other_type = kernel.compute.dtype_in if kernel.compute.dtype_in != first.compute.dtype_in else ""

@@ -1,4 +1,4 @@
-"""What kernels need that a GPU may lack: asked of the record, before anything is compiled, loaded or judged."""
+"""Needs of kernels that a GPU may lack: asked of the record, before anything is compiled, loaded or judged."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def newest_target(kernel: Kernel, toolkit: str, capability: Capability) -> int |
 
 
 def requirement(kernel: Kernel, capability: Capability) -> str:
-    """What `kernel` needs that a GPU of `capability` lacks, such as "Hopper (sm_90a)"; empty if it runs there."""
+    """Needs of `kernel` that a GPU of `capability` lacks, such as "Hopper (sm_90a)"; empty if it runs there."""
     arch, own = "{}{}".format(*capability), kernel.platform
     if not own.targets and capability < own.min_capability:
         return f"compute capability {dotted(own.min_capability)}"
@@ -62,5 +62,5 @@ def most_shared(kernel: Kernel) -> int:
 
 
 def tally(kernels: Iterable[Kernel], capability: Capability) -> Mapping[str, int]:
-    """How many of `kernels` lack what on a GPU of `capability`, most first; "" counts those that run there."""
+    """Number of `kernels` by what they lack on a GPU of `capability`, most first; "" counts those that run there."""
     return dict(Counter(requirement(kernel, capability) for kernel in kernels).most_common())

@@ -122,7 +122,7 @@ class Bench:
         marker(journal).unlink(missing_ok=True)
 
     def verdict(self, name: str) -> str | None:
-        """What is wrong with a candidate; '' if it is correct, None if it was not judged yet."""
+        """The fault of a candidate; '' if it is correct, None if it was not judged yet."""
         entry = self._journal.get(f"{name}.verdict", self._identity(name))
         return None if entry is None else entry["message"]
 
@@ -253,7 +253,7 @@ def _check_runs_here(listing: Listing, session: device.Session) -> None:
 
 
 DIGITS = {"tflops": 2, "median_us": 2, "baseline_median_us": 2, "ratio": 4, "ratio_ci_low": 4, "ratio_ci_high": 4}
-"""What the result has of the winner's rows, and to how many digits."""
+"""Columns of the winner's rows in the result, and their digits."""
 
 
 def search(bench: Bench, sizes: Sequence[int], out: Path) -> None:

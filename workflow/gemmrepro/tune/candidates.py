@@ -32,7 +32,7 @@ from gemmrepro.registry import Kernel, Tunable
 LISTING = "candidates.json"
 
 FOOTPRINT = ("registers", "spill_bytes", "shared_bytes")
-"""What a launch of a candidate takes, as `Compiled` and the table of candidates have it."""
+"""Resources of a candidate's launch, as `Compiled` and the table of candidates have it."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ def marker(journal: Path) -> Path:
 
 
 def suspect(journal: Path) -> str:
-    """What the marker says; nothing without one."""
+    """The marker's text; nothing without one."""
     try:
         return marker(journal).read_text()
     except OSError:

@@ -84,7 +84,7 @@ class FigureMetric:
 
     @property
     def rule(self) -> str:
-        """What it measures and when a claim with it holds, in a sentence or two."""
+        """The rule: the quantity, and when a claim on it holds, in a sentence or two."""
         return str(schemas.load("claims.schema.yaml")["$defs"]["metrics"][self.word]["description"])
 
     def check(self, claim: Claim) -> list[Problem]:
@@ -135,7 +135,7 @@ class FigureMetric:
         return f"{measured}: {verdict.reason}.{notes}" + gate_note(claim, evidence, readings.judged.toolkit)
 
     def describe(self, claim: Claim, value: Value, machine: str) -> str:
-        """What was published and what was measured, as a sentence without its full stop."""
+        """The published and the measured figure, as a sentence without its full stop."""
         measured = f"{value.text()} on {machine}, {value.name} ({value.conditions})"
         if value.took:
             took = f"{claim.compute['kernel']} takes {value.took}"
@@ -180,7 +180,7 @@ def expected(claim: Claim, readings: Readings) -> float:
 
 
 def carried_over(claim: Claim, readings: Readings) -> str:
-    """How the published figure carried over, and how far the measured one is off, as a sentence without full stop."""
+    """The published figure carried over, and the distance of the measured one, as a sentence without full stop."""
     if readings.carried is None:
         raise ValueError(f"{claim.id} carries nothing over")
     measured, wanted = readings.judged.value, expected(claim, readings)

@@ -97,7 +97,7 @@ class Consistent(FigureMetric):
 
 
 def references(compute: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What picks the published rows of every case, one after the other in the order of `rows`.
+    """References to the published rows of every case, one after the other in the order of `rows`.
     A case of `each` adds its plain keys to every row that lacks them, and those under a row's name to that row."""
     picked: list[Mapping[str, Any]] = []
     cases: list[Mapping[str, Any]] = compute.get("each") or [{}]
