@@ -117,7 +117,7 @@ def draw(
         f"{f', built by {measured.toolkit}' if measured.toolkit else ''}.",
         f"Hollow grey: as published for {listed(sorted({row['hardware'] for row in printed}))}{at}." if printed else "",
         "Triangles: the same source, with constants tuned here." if (shown["kind"] == "tuned").any() else "",
-        "Strokes: such multiplications alone." if shown["limit"].notna().any() else "",
+        "Ticks: a loop of that instruction alone." if shown["limit"].notna().any() else "",
         "Error: of the timed product, relative in the Frobenius norm." if shown["error"].notna().any() else "",
         origin(measured),
     )
