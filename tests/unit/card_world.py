@@ -377,14 +377,11 @@ class CardWorld:
         words = ["--verdicts", str(self.root / "verdicts.json"), "--families", ",".join(self.plan.families)]
         words += [word for name in ("measure", "experiments", "regimes") for word in (f"--{name}", own[name])]
         _run("figures", *words, "--out", f"{own['figures']}/paper")
-        self.page(monkeypatch)
-        return self.root / "reports"
-
-    def page(self, monkeypatch: pytest.MonkeyPatch) -> None:
         names = ("measure", "experiments", "regimes", "figures", "gates", "build", "images")
         words = [word for name in names for word in (f"--{name}", str(self.root / name))]
         words += ["--verdicts", str(self.root / "verdicts.json"), "--config", str(self.root / "config.json")]
         _run("report", *words, "--recorded", str(H200), "--out", str(self.root / "reports"))
+        return self.root / "reports"
 
     def accepted(self) -> Path:
         """The folder in which the run's own bundle is filed."""

@@ -34,12 +34,13 @@ def test_an_article_is_what_its_folder_says(folder):
     assert articles.chip_of("gpu-notes", "CPU (Colab)") is None and articles.chip_of("ada", "T4") is None
     assert articles.about("ada") == ("ada", "an-other") and articles.about("crt") == ("gemmul8",)
     assert articles.about("ozaki") == ("ozaki",) and articles.about("fp8") == ()
+    with pytest.raises(UserError, match="there is no article 'adda'; known articles: ada, an-other, cute"):
+        articles.article("adda")
 
 
 def test_the_numbers_are_those_of_all_articles(folder):
     rows = published_rows()
     assert [row for row in rows if row["article"] == "ladder"] == published_rows("ladder") and len(rows) > 400
-    assert published_rows("plamo") == [], "it prints none"
     table = as_csv().splitlines()
     assert table[0].startswith("article,table,system") and len(table) > len(rows)
     assert any(line.startswith("ladder,roadmap,L1 naive,fp32,4096,,throughput,309,") for line in table)
@@ -65,7 +66,6 @@ def named(rest: str) -> str:
         ("ada/article.yaml", "", "", "ada/article.yaml, line 1, key 'the top level': None is not of type 'object'"),
         ("ada/article.yaml", "", LATIN, "ada/article.yaml, line 1: it is not UTF-8; save the file as such."),
         ("ada/article.yaml", "cache: cold", "cache: tepid", "line 10, key 'cache': 'tepid' is not one of"),
-        ("ada/article.yaml", "cache: cold", "cash: cold", "ada/article.yaml, line 1, key 'the top level'"),
         ("ada/article.yaml", "title:", "source: cute\ntitle:", "ada/article.yaml, line 1, key 'the top level'"),
         ("ada/article.yaml", "4090: NVIDIA", "4090: ATI", "hardware.RTX 4090': chips.yaml has no chip 'ATI GeForce"),
         ("ada/article.yaml", '"ada.naive.loads"', '"ada.ratio.*"', "causes.cause': ada.ratio.1_0 has the cause instr"),
@@ -92,10 +92,7 @@ def named(rest: str) -> str:
             "line 43: no claim is about 'final kernel' (throughput, n 5000); write one, or map the system; no sweep of "
             "ada has the size 5000: add it to sweep.sizes of config/config.yaml",
         ),
-        ("ada/map.yaml", "", "- a\n", "ada/map.yaml, line 1, key 'the top level': ['a'] is not of type 'object'"),
-        ("ada/map.yaml", None, "\t- x\n", "ada/map.yaml, line 34 is not YAML: found a tab"),
         ("ada/map.yaml", "  1.1 naive 2x tiling", "  1.0 naive", "map.yaml, line 6 is not YAML: the key '1.0 naive"),
-        ("ada/map.yaml", "program: author's program", "program: absent", "key 'systems.1.0 naive"),
         ("ada/map.yaml", "[ada.scalar]", "[adda.scalar]", "line 2, key 'systems.1.0 naive': 'adda.scalar' is neither"),
         ("ada/map.yaml", "[ada.scalar]", "[ladder.naive]", "naive': ladder.naive takes fp32, and its rows are of fp16"),
         ("ada/map.yaml", "program: author's program", "whose: mine", "ada/map.yaml, line 2, key 'systems.1.0 naive'"),
@@ -107,7 +104,6 @@ def named(rest: str) -> str:
         ("ada/claims.yaml", "", "claims:\n- id: [a]\n", "claims.yaml, claim number 1, key 'id': ['a'] is not text"),
         ("ada/claims.yaml", "", f"{CLAIM}each: n\n", named("key 'each': give lists of values by name")),
         ("ada/claims.yaml", "", f"{CLAIM}derive: [share]\n", named("key 'derive': ['share'] is not text")),
-        ("ada/claims.yaml", "", f"{CLAIM}published: text\n", named("key 'published': 'text' is not a list")),
         ("ada/claims.yaml", "", f"{CLAIM}published: [text]\n", named("key 'published': each must be a mapping")),
         ("ada/claims.yaml", "", f"{CLAIM}compute: text\n", named("key 'compute': 'text' is not a mapping")),
         ("ada/claims.yaml", "", f"{CLAIM}compute: {{kernels: x}}\n", named("key 'compute.kernels': 'x' is not a list")),
@@ -216,11 +212,6 @@ def test_a_folder_alone_makes_an_article(folder, monkeypatch, capsys):
     assert "text.txt, line 2: no row of numbers.csv has the number 31; enter it" in capsys.readouterr().out
 
 
-def test_an_article_that_is_not_there_is_refused_with_those_that_are():
-    with pytest.raises(UserError, match="there is no article 'adda'; known articles: ada, cute"):
-        articles.article("adda")
-
-
 def test_a_claim_may_name_kernels_of_any_family(folder):
     entry = {
         "where": "text",
@@ -259,15 +250,6 @@ def test_a_claim_rests_on_the_authors_program_on_the_same_idea_or_on_ours(folder
     assert problem.endswith(
         "line 42, key 'systems.L9 nothing': numbers.csv has no such system; remove it, or enter its numbers."
     )
-
-
-def test_headlines_and_stories_are_of_claims_and_every_article_of_a_text_has_a_short_name():
-    known = {claim.id: claim for claim in claims.load()}
-    for text in map(articles.article, articles.article_names()):
-        named = {*text.headlines, *text.stories}
-        assert {known[name].article for name in named} <= {text.name}, text.name
-        assert text.short and (text.headlines or text.name == "plamo"), text.name
-        assert all(known[name].value for name in text.headlines)
 
 
 def test_a_table_is_one_entry():

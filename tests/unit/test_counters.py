@@ -1,6 +1,7 @@
 """Rows of counters.csv: of which runs there are some, and why there are none."""
 
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from synthetic_cupti import SyntheticCupti
@@ -99,9 +100,5 @@ def test_without_cupti_or_permission_there_are_no_rows_and_the_way_out(gpu, monk
     gpu.library.fails["cuptiProfilerGetCounterAvailability"] = 35
     rows, reason = results.collect(gpu, [(Loaded(gpu, "ladder.naive"), SHAPE)])
     assert rows == [] and "NVreg_RestrictProfilingToAdminUsers=0" in reason
-    monkeypatch.setattr(cupti, "load", cupti_missing)
+    monkeypatch.setattr(cupti, "load", Mock(side_effect=CuptiError("CUPTI is not installed")))
     assert results.collect(gpu, [(Loaded(gpu, "ladder.naive"), SHAPE)]) == ([], "CUPTI is not installed")
-
-
-def cupti_missing() -> None:
-    raise CuptiError("CUPTI is not installed")

@@ -3,9 +3,7 @@
 import hashlib
 import json
 from argparse import Namespace
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support import snakemake
@@ -55,20 +53,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def written(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("crate") / "crate"
-    assert write(finished, out) == 0
-    return out
-
-
 def write(folder: Path, out: Path) -> int:
     return crate.main(Namespace(out=out), folder)
-
-
-def entities(folder: Path) -> Mapping[str, Any]:
-    graph = json.loads((folder / "ro-crate-metadata.json").read_text())["@graph"]
-    return {entity["@id"]: entity for entity in graph}
 
 
 def test_the_jobs_behind_a_file_are_found_and_records_of_long_paths_joined(finished: Path) -> None:
@@ -81,12 +67,14 @@ def test_the_jobs_behind_a_file_are_found_and_records_of_long_paths_joined(finis
     assert set(job.outputs) == {long, "results/verdicts.json"}
 
 
-def test_every_job_is_an_action_with_its_files(written: Path) -> None:
-    known = entities(written)
+def test_every_job_is_an_action_with_its_files(finished: Path, tmp_path: Path) -> None:
+    written = tmp_path / "crate"
+    assert write(finished, written) == 0
+    graph = json.loads((written / "ro-crate-metadata.json").read_text())["@graph"]
+    known = {entity["@id"]: entity for entity in graph}
     action = known["#job-compile-1"]
     digest = hashlib.sha256(b"kernel").hexdigest()
-    assert action["@type"] == "CreateAction"
-    assert action["object"] == {"@id": "kernels/a.cu"}
+    assert (action["@type"], action["object"]) == ("CreateAction", {"@id": "kernels/a.cu"})
     assert known["kernels/a.cu"]["sha256"] == digest
     # The binary is named by its hash, and not copied.
     result = action["result"]["@id"]
@@ -105,17 +93,10 @@ def test_every_job_is_an_action_with_its_files(written: Path) -> None:
     assert {each["@id"] for each in known["#run"]["result"]} >= {"reports/index.html", "results/verdicts.json"}
 
 
-def test_an_unfinished_run_says_what_to_do(tmp_path: Path) -> None:
+def test_an_unfinished_run_and_a_file_that_is_gone_are_said(finished: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="run the target 'all' first"):
         write(tmp_path, tmp_path / "crate")
-
-
-def test_a_file_that_is_gone_is_named(finished: Path, tmp_path: Path) -> None:
-    source = finished / "kernels/a.cu"
-    text = source.read_text()
-    source.unlink()
-    try:
-        with pytest.raises(UserError, match=r"kernels/a\.cu is missing"):
-            write(finished, tmp_path / "crate")
-    finally:
-        source.write_text(text)
+    source = (finished / "kernels/a.cu").rename(tmp_path / "a.cu")
+    with pytest.raises(UserError, match=r"kernels/a\.cu is missing"):
+        write(finished, tmp_path / "crate")
+    source.rename(finished / "kernels/a.cu")

@@ -116,14 +116,11 @@ def test_the_heuristic_is_asked_once_for_a_problem_and_shape(library, lt):
 
 
 def test_an_algorithm_is_described_by_what_the_library_knows_of_it(library, lt):
-    told = lt.described(HALF, SHAPE, 8)
-    assert len(told) == 3 and told[0].startswith("cublasLt algorithm 0 tile 0 split-K 0 ")
-    assert len({algorithm for algorithm, *_ in library.named("matmul_algo_config_get_attribute")}) == 3
+    session = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={"cublasLt": lt})
+    names = [baselines.algorithm_name(session, "cublas.gemm", HALF, SHAPE, place) for place in (0, 3)]
+    assert names[0] == "cublasGemmEx" and names[1].startswith("cublasLt algorithm 0 tile 0 split-K 0 ")
     library.status["matmul_algo_config_get_attribute"] = cublas.NOT_SUPPORTED
     assert lt.described(HALF, SHAPE, 8) == ["cublasLt"] * 3
-    session = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={"cublasLt": lt})
-    assert baselines.algorithm_name(session, "cublas.gemm", HALF, SHAPE, 0) == "cublasGemmEx"
-    assert baselines.algorithm_name(session, "cublas.gemm", HALF, SHAPE, 3) == "cublasLt"
 
 
 M, N, K = SHAPE.m, SHAPE.n, SHAPE.k
@@ -220,7 +217,6 @@ def test_what_was_made_is_destroyed(library, lt):
         ("version", 120500, lambda lt: lt.candidates(operands(SCALED), 8), r"^cublasLt 12\.5 has no block scales"),
         ("keeps_mode", False, lambda lt: cublas.Cublas(SESSION), "math mode -1"),
         ("create", 1, lambda lt: cublas.Cublas(SESSION), "nvidia-cublas or the CUDA toolkit is installed"),
-        ("create", 1, lambda lt: cublas.CublasLt(SESSION), "nvidia-cublas or the CUDA toolkit is installed"),
     ],
 )
 def test_a_library_that_refuses_is_told_with_the_way_out_and_leaves_nothing(library, lt, setting, value, ask, says):
@@ -231,12 +227,6 @@ def test_a_library_that_refuses_is_told_with_the_way_out_and_leaves_nothing(libr
     with pytest.raises(UserError, match=says):
         ask(lt)
     assert setting == "matmul" or not library.alive
-
-
-def test_without_nvmath_it_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "nvmath", None)
-    with pytest.raises(UserError, match="install nvmath-python"):
-        cublas.Cublas(SESSION)
 
 
 def test_an_algorithm_that_cannot_run_is_left_out_and_the_others_keep_their_places(library, lt, monkeypatch):
@@ -282,9 +272,8 @@ def test_every_type_is_summed_and_scaled_in_its_own(library, lt, problem, kind, 
 
 
 def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monkeypatch):
-    monkeypatch.setattr(baselines, "opened_lt", lambda session: lt)
     monkeypatch.setattr(baselines, "opened", lambda session: pytest.fail("cublasGemmEx multiplies no 8-bit floats"))
-    session = SimpleNamespace(trials=Trials())
+    session = SimpleNamespace(trials=Trials(), libraries={"cublasLt": lt})
     library.ways = 0
     multiply = baselines.baseline("cublas.gemm").bind
     with pytest.raises(UserError, match="cuBLAS has no algorithm for gemm fp8_e5m2 in layout row,row,row"):
@@ -292,6 +281,12 @@ def test_8_bit_floats_go_to_cublaslt_alone_and_no_way_is_named(library, lt, monk
     library.ways = 2
     session.trials.take(FP8, SHAPE, 1)
     assert callable(multiply(session, operands(FP8)))
+
+
+def test_without_nvmath_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvmath", None)
+    with pytest.raises(UserError, match="install nvmath-python"):
+        cublas.Cublas(SESSION)
 
 
 def test_a_session_opens_each_library_once(library):

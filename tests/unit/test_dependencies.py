@@ -79,7 +79,6 @@ def test_a_helper_three_imports_away_is_reached_and_its_neighbours_are_not(packa
         ("low/late.py", "VALUE = 5", "VALUE = 6", True, True),
         ("low/face.py", "0o22", "0o77", True, True),
         ("low/deep.py", "OTHER = 2", "OTHER = 3", False, True),
-        ("low/__init__.py", "OTHER", "OTHER as ANOTHER", False, True),
         ("low/late.py", "VALUE = 5", "VALUE: 'at least 4' = 5", True, True),
         ("middle.py", "return 1", "return 2", False, True),
         ("spawned.py", "return 0", "return 1", False, True),
@@ -107,17 +106,13 @@ def test_an_edit_changes_the_hashes_of_what_rests_on_it(package, file, old, new,
     assert moved == [of_definitions, of_modules, of_modules and file == "middle.py"]
 
 
-def test_a_definition_that_moves_changes_no_hash(package: Path) -> None:
+def test_a_definition_that_moves_changes_no_hash_and_an_unknown_module_has_none(package: Path) -> None:
     before = dependencies.code_hash("gemmrepro.stage")
-    (package / "low/moved.py").write_text("LIMIT = 9\nLIMIT += 1\n")
-    text = (package / "low/deep.py").read_text()
-    text = text.replace("LIMIT = 9\nLIMIT += 1\n", "from gemmrepro.low.moved import LIMIT\n")
-    (package / "low/deep.py").write_text(text)
+    limit, deep = "LIMIT = 9\nLIMIT += 1\n", package / "low/deep.py"
+    (package / "low/moved.py").write_text(limit)
+    deep.write_text(deep.read_text().replace(limit, "from gemmrepro.low.moved import LIMIT\n"))
     forget()
     assert dependencies.code_hash("gemmrepro.stage") == before
-
-
-def test_an_unknown_module_is_no_stage() -> None:
     for hashed in (dependencies.code_hash, dependencies.modules_hash):
         with pytest.raises(ValueError, match=r"no module gemmrepro\.nonesuch"):
             hashed("gemmrepro.nonesuch")
@@ -144,17 +139,14 @@ def area(width: float, *, height: float = 2) -> float:
     [
         ("# both in metres", "# both are in metres", True),
         ('"""Square metres."""', '"""In square metres."""', True),
-        ('"""In units."""', '"""In units of the last place."""', True),
         ("width: float, *", "width, *", True),
         (" -> float", "", True),
         ("product", "result", True),
         ("is negative; give another.", "is below 0; give a positive one.", True),
         ("9.0", "9.5", False),
-        ("height: float = 2", "height: float = 3", False),
         ("width < 0", "width <= 0", False),
         ("width * height", "height + width", False),
         ("height", "length", False),
-        ("LIMIT", "BOUND", False),
         ("return product", "return width", False),
         ("raise UserError(", "raise ValueError(", False),
     ],

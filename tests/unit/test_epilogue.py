@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.special import erf
 
 from gemmrepro import registry
 from gemmrepro.core.dtypes import narrow, widen
@@ -32,8 +33,6 @@ def z32(wide: list[np.ndarray], case: Case) -> np.ndarray:
 
 
 def gelu32(z: np.ndarray) -> np.ndarray:
-    from scipy.special import erf
-
     return z * np.float32(0.5) * (np.float32(1) + erf(z * np.float32(0.70710678)).astype(np.float32))
 
 
@@ -53,12 +52,8 @@ def test_what_fp32_gives_passes(inputs: str, alpha: float, beta: float) -> None:
 
 MISTAKES: dict[str, Callable[[list[np.ndarray]], np.ndarray]] = {
     "no bias": lambda w: gelu32(z32([*w[:3], 0 * w[3]], CASE)),
-    "no C": lambda w: gelu32(z32([w[0], w[1], 0 * w[2], w[3]], CASE)),
     "beta is 1": lambda w: gelu32(z32(w, replace(CASE, beta=1.0))),
-    "alpha scales C": lambda w: gelu32(z32([w[0], w[1], CASE.alpha * w[2], w[3]], CASE)),
-    "bias of the next column": lambda w: gelu32(z32([*w[:3], np.roll(w[3], 1)], CASE)),
     "bias after GELU": lambda w: gelu32(z32([*w[:3], 0 * w[3]], CASE)) + w[3],
-    "no GELU": lambda w: z32(w, CASE),
     "the tanh form": lambda w: epilogue.gelu_by_tanh(z32(w, CASE).astype(np.float64)),
     "a sigmoid": lambda w: z32(w, CASE) / (1 + np.exp(-1.702 * z32(w, CASE))),
     "rounded before the bias": lambda w: gelu32(

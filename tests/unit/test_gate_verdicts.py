@@ -45,15 +45,7 @@ class Says(Gate):
         raise NotImplementedError
 
 
-class Session:
-    gpu = GPU
-
-    def __init__(self, lost: bool = False) -> None:
-        self._lost = lost
-
-    def sync(self) -> None:
-        if self._lost:
-            raise UserError("the context is lost")
+SESSION = SimpleNamespace(gpu=GPU, sync=lambda: None)
 
 
 @pytest.fixture
@@ -76,7 +68,7 @@ def gates(monkeypatch) -> Gates:
 def test_every_binary_that_was_built_is_judged_or_says_why_not(gates, tmp_path):
     write_build(tmp_path, NAIVE.id, "cuda12", "aaaa")
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
-    found = numeric.gate(Session(), WANTED, tmp_path, [7], gates)
+    found = numeric.gate(SESSION, WANTED, tmp_path, [7], gates)
     assert (found["kernel"], found["gpu"], found["driver"]) == (NAIVE.id, "G", "D")
     assert found["toolkits"]["cuda12"] == {
         "status": "not run",
@@ -96,7 +88,7 @@ def test_only_the_wanted_binaries_are_judged_and_none_is_a_verdict_too(gates, tm
     for toolkit in ("cuda12", "cuda13"):
         write_build(tmp_path, NAIVE.id, toolkit, "bbbb")
     for text, judged in (("ladder.naive=cuda13", ["cuda13"]), ("ladder.naive=", [])):
-        assert list(numeric.gate(Session(), Wanted.parse(text), tmp_path, [7], gates)["toolkits"]) == judged
+        assert list(numeric.gate(SESSION, Wanted.parse(text), tmp_path, [7], gates)["toolkits"]) == judged
     assert str(Wanted.parse("ladder.naive")) == "ladder.naive=cuda12,cuda13"
     with pytest.raises(UserError, match=r"cutile\.matmul_fp16 is not built by cuda12; choose among cuda13"):
         Wanted.parse("cutile.matmul_fp16=cuda12")
@@ -105,10 +97,10 @@ def test_only_the_wanted_binaries_are_judged_and_none_is_a_verdict_too(gates, tm
 def test_a_wrong_case_fails_the_binary_and_so_does_one_that_breaks_the_gpu(gates, tmp_path, monkeypatch):
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
     monkeypatch.setattr(Says, "message", "wrong")
-    judged = numeric.gate(Session(), WANTED, tmp_path, [7], gates)["toolkits"]["cuda13"]
+    judged = numeric.gate(SESSION, WANTED, tmp_path, [7], gates)["toolkits"]["cuda13"]
     assert judged["status"] == "failed" and judged["reason"] == "1 of 2 cases failed; 8x8x8 normal: wrong"
     monkeypatch.setattr(Says, "broken", "the launch failed")
-    judged = numeric.gate(Session(), WANTED, tmp_path, [7], gates)["toolkits"]["cuda13"]
+    judged = numeric.gate(SESSION, WANTED, tmp_path, [7], gates)["toolkits"]["cuda13"]
     assert (judged["status"], judged["reason"], len(judged["cases"])) == ("failed", "the launch failed", 1)
 
 
@@ -119,7 +111,7 @@ def test_a_case_without_memory_is_no_failure(gates, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Says, "cases", fail)
     write_build(tmp_path, NAIVE.id, "cuda13", "bbbb")
-    judged = numeric.gate(Session(), WANTED, tmp_path, [7], gates)["toolkits"]["cuda13"]
+    judged = numeric.gate(SESSION, WANTED, tmp_path, [7], gates)["toolkits"]["cuda13"]
     assert (judged["status"], judged["reason"], judged["cases"]) == ("not run", "needs 10.7 GiB", [])
 
 

@@ -64,7 +64,6 @@ def found(visible: str | None) -> tuple[list[str], str]:
         (FOUR, "0,0, GPU-0", ["GPU-0a"]),
         (FOUR, "GPU-2", ["GPU-2a"]),
         (FOUR, "2,-1,3", ["GPU-2a"]),
-        (FOUR, "3,rubbish,1", ["GPU-3a"]),
     ],
 )
 def test_jobs_are_spread_over_the_visible_gpus(listing, visible, uuids, driver):
@@ -79,11 +78,9 @@ def test_jobs_are_spread_over_the_visible_gpus(listing, visible, uuids, driver):
         (SHOWN, None, ["GPU-h"], f"{GT710} has compute capability 3.5, and kernels need 8.0; {A6000} is another model"),
         (SHOWN, "2,0,1", ["GPU-s"], "3.5, and kernels need 8.0; NVIDIA H200 is another model than NVIDIA RTX A6000"),
         (MIXED, "0,2", ["GPU-0a", "GPU-2a"], f"{T4}: not in CUDA_VISIBLE_DEVICES=0,2, whose numbers are in nvidia"),
-        (SHOWN, "1", ["GPU-h"], f"{GT710}, {A6000}: not in CUDA_VISIBLE_DEVICES=1, whose numbers are in nvidia-smi's"),
         (line(RUBIN, "13.0", "GPU-x") + SHOWN, None, ["GPU-h"], f"{RUBIN} has compute capability 13.0, for which no"),
         (FOUR + 50 * f"{LOST}\n", None, ALL, f'nvidia-smi says "{LOST}"'),
         (f"{LOST}\n{FOUR}{WARNING}", "3", ["GPU-3a"], f'lost]"; nvidia-smi says "{WARNING}"'),
-        (f"NVIDIA Orin, [N/A], [N/A], [N/A]\n{FOUR}", "0", ["GPU-0a"], "nvidia-smi says"),
     ],
 )
 @pytest.mark.parametrize("code", [0, 15])
@@ -109,15 +106,12 @@ def test_a_slice_belongs_to_the_card_that_is_cut(visible, uuids, driver):
         ("No devices were found", 6, None, "nvidia-smi failed: No devices were found"),
         ("NVIDIA H200, 9.0, GPU-h, [N/A]", 0, None, 'nvidia-smi says "NVIDIA H200, 9.0, GPU-h, [N/A]"'),
         (line(RUBIN, "13.0", "GPU-x", "620.10"), 0, None, f"{RUBIN} has compute capability 13.0, for which no toolkit"),
-        ("Failed to initialize NVML: Driver/library version mismatch", 18, None, "version mismatch"),
         (LOST, 15, None, "GPU is lost"),
         (FOUR, 0, "", "CUDA_VISIBLE_DEVICES= leaves no GPU"),
-        (FOUR, 0, "-1", "CUDA_VISIBLE_DEVICES=-1 leaves no GPU"),
         (FOUR, 0, "\u0663", "leaves no GPU"),
         (FOUR, 0, "GPU", "leaves no GPU"),
         (line("A", "9.0", "GPU-12") + line("A", "9.0", "GPU-13"), 0, "GPU-1", "leaves no GPU"),
         (SHOWN, 0, "0", f"need 8.0; NVIDIA H200, {A6000}: not in CUDA_VISIBLE_DEVICES=0, whose numbers are in nvidia"),
-        (line("NVIDIA H200", "9.0", "GPU-a", "575.57.08"), 0, None, "575, is older than 580, which CUDA 13 needs"),
     ],
 )
 def test_no_usable_gpu_is_said_in_one_line_and_refused_where_one_is_asked_for(
@@ -140,11 +134,8 @@ def test_no_usable_gpu_is_said_in_one_line_and_refused_where_one_is_asked_for(
 @pytest.mark.parametrize(
     ("made", "machine", "containers", "reason"),
     [
-        (["dev/nvidiactl"], "x86_64", True, ""),
-        (["dev/dxg", "wsl/lib/libdxcore.so"], "x86_64", True, ""),
         (["dev/dxg"], "x86_64", True, "libdxcore.so; update WSL"),
         ([], "x86_64", False, "neither"),
-        (["dev/nvidiactl"], "aarch64", True, "the images are for x86-64, and this host is aarch64"),
         (["dev/nvidiactl"], "aarch64", False, ""),
     ],
 )
@@ -160,17 +151,8 @@ def test_the_host_must_have_a_device_and_be_one_that_images_are_for(
     assert (not gpus, reason in why_not) == (bool(reason), True)
 
 
-def test_what_is_left_out_is_said_once(driver, capsys):
-    driver(MIXED)
-    environ: dict[str, str] = {}
-    assert places.resolve({"measure": "auto"}, environ, main=True).slots == 4
-    assert capsys.readouterr().err.startswith(f"gemmrepro: measuring on 2 x {A6000}; not used: {T4} has compute")
-    places.resolve({"measure": "auto"}, environ, main=False)
-    assert capsys.readouterr().err == ""
-
-
-def test_jobs_take_the_target_of_the_run_wherever_they_run(driver):
-    """Planned without a GPU, run beside one; and the reverse."""
+def test_jobs_take_the_target_of_the_run_wherever_they_run(driver, capsys):
+    """Planned without a GPU, run beside one; and the reverse. What is left out is said once."""
     environ: dict[str, str] = {}
     planned = places.resolve({"measure": "auto"}, environ, main=True)
     assert planned == places.Target("recorded", None, "nvidia-smi is not on PATH", 1)
@@ -181,6 +163,12 @@ def test_jobs_take_the_target_of_the_run_wherever_they_run(driver):
     driver("", 1)
     assert places.resolve({"measure": "auto"}, environ, main=False) == live
     assert places.resolve({"measure": "auto"}, {}, main=False).measure == "recorded"  # nothing was handed on
+    driver(MIXED)
+    capsys.readouterr()
+    for main in (True, False):
+        assert places.resolve({"measure": "auto"}, environ, main=main).slots == 4
+    said = capsys.readouterr().err
+    assert said.startswith(f"gemmrepro: measuring on 2 x {A6000}; not used: {T4} has compute") and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("measure", ["auto", "live"])

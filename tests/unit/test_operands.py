@@ -11,13 +11,8 @@ from gemmrepro.core import dtypes
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
-from gemmrepro.registry import Kernel
 
 BF16 = Problem("gemm", "bf16", "bf16", "row,col,row")
-
-
-def kernel(**options) -> Kernel:
-    return record("hopper.x", **options)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp8_e4m3", "fp8_e5m2"])
@@ -55,29 +50,22 @@ def test_a_k_major_b_is_stored_by_columns():
     assert operations.nbytes(BF16, shape) == 2 * (10 + 15 + 6)
     assert operations.input_bytes(Problem("gelu"), Shape(1, 7, 1)) == 28
     assert operations.nbytes(Problem("gemm", "fp8_e4m3", "fp16", "row,col,row"), shape) == 10 + 15 + 12
-    assert operations.input_bytes(Problem("ceiling_flops"), Shape(1, 1, 1)) == 0
 
 
-def test_arguments_stand_in_the_order_of_the_signature():
+def test_arguments_stand_in_the_order_of_the_signature_and_without_alpha_nothing_is_scaled():
     given = Operands(Problem(), Shape(2, 3, 5), (Array(100), Array(200)), Array(300), alpha=2.0, beta=0.5)
-    assert given.arguments(kernel()) == (2, 3, 5, 2.0, 100, 200, 0.5, 300)
-    assert given.arguments(kernel(arguments=("c", "beta", "alpha", "k"))) == (300, 0.5, 2.0, 5)
+    assert given.arguments(record("hopper.x")) == (2, 3, 5, 2.0, 100, 200, 0.5, 300)
+    assert given.arguments(record("hopper.x", arguments=("c", "beta", "alpha", "k"))) == (300, 0.5, 2.0, 5)
     copy = Operands(Problem("ceiling_bytes"), Shape(1, 7, 1), (Array(100),), Array(300))
-    assert copy.arguments(kernel(op="ceiling_bytes")) == (100, 300, 7)
-
-
-def test_a_kernel_without_alpha_refuses_to_scale():
-    plain = kernel(arguments=("a", "b", "c"), dtype_in="bf16", dtype_out="bf16", layout="row,col,row")
+    assert copy.arguments(record("hopper.x", op="ceiling_bytes")) == (100, 300, 7)
+    plain = record("hopper.x", arguments=("a", "b", "c"), dtype_in="bf16", dtype_out="bf16", layout="row,col,row")
     given = Operands(BF16, Shape(2, 3, 5), (Array(1), Array(2)), Array(3))
     assert given.arguments(plain) == (1, 2, 3)
     with pytest.raises(UserError, match=r"hopper\.x computes C = A B and cannot take alpha = 2\.0"):
         replace(given, alpha=2.0).arguments(plain)
 
 
-EIGHT_BITS = ("fp8_e4m3", "fp8_e5m2")
-
-
-@pytest.mark.parametrize("dtype", EIGHT_BITS)
+@pytest.mark.parametrize("dtype", ["fp8_e4m3", "fp8_e5m2"])
 def test_8_bit_floats_round_to_nearest_with_ties_to_even(dtype):
     """Against a search among all numbers of the type, one beyond the largest among them."""
     kind = dtypes.FLOAT8[dtype]

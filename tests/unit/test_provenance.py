@@ -18,12 +18,6 @@ ROWS = [
 ]
 
 
-@pytest.fixture
-def places() -> ShownRows:
-    rows = pd.DataFrame(ROWS, columns=["kernel", "toolkit", "n", "seconds", "status"])
-    return ShownRows({}, {"ladder": {"speed": Results(SimpleNamespace(), rows)}}, {}, set())
-
-
 @pytest.mark.parametrize(
     ("key", "place"),
     [
@@ -32,13 +26,14 @@ def places() -> ShownRows:
         ("ladder/speed/ladder.naive/cuda12/2.5", 1),  # the first that has the cells
         ("ladder/speed/cublas.sgemm/library/4096", 3),
         ("ladder/speed/cublas.sgemm/cuda12", 3),  # a library beside the kernels of that toolkit
-        ("ladder/speed/ladder.naive/cuda13/1024", None),  # the report shows one toolkit
         ("ladder/heat/ladder.naive/cuda12", None),
+        ("ladder/speed/ladder.naive/cuda13/1024", None),  # the report shows one toolkit
     ],
 )
-def test_a_row_of_an_experiment_is_found_by_kernel_toolkit_and_cells(places, key, place):
-    expected = None if place is None else experiment_row_anchor("ladder", "speed", place)
-    assert places("ladder", key) == expected
+def test_a_row_of_an_experiment_is_found_by_kernel_toolkit_and_cells(key, place):
+    rows = pd.DataFrame(ROWS, columns=["kernel", "toolkit", "n", "seconds", "status"])
+    places = ShownRows({}, {"ladder": {"speed": Results(SimpleNamespace(), rows)}}, {}, set())
+    assert places("ladder", key) == (None if place is None else experiment_row_anchor("ladder", "speed", place))
 
 
 def test_a_row_of_a_sweep_is_found_by_its_key_and_a_baseline_also_by_its_family():

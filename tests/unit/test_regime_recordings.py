@@ -44,14 +44,9 @@ class Rounds:
             self._sweep.keep_check(point, check)
         return check
 
-    def workspace(self, subjects):
-        return SimpleNamespace(forget_reference=lambda: None)
-
-    def if_it_fits(self, subjects, work):
-        return work()
-
-    def bind(self, point, workspace):
-        return lambda: None
+    workspace = staticmethod(lambda subjects: SimpleNamespace(forget_reference=lambda: None))
+    if_it_fits = staticmethod(lambda subjects, work: work())
+    bind = staticmethod(lambda point, workspace: lambda: None)
 
     def confirm(self, medians, workspace, timer):
         for point in medians:
@@ -191,25 +186,22 @@ def test_a_kernel_that_is_wrong_at_first_or_once_it_was_timed_has_no_rows(tmp_pa
     assert {entry["kernel"] for entry in skipped} == {"ladder.naive"} and reason in skipped[0]["reason"]
 
 
-def second(**cells):
-    """An edit of the second row, of ladder.naive in turn with its baseline."""
-    return lambda rows: rows.assign(**{name: [rows[name][0], cell, *rows[name][2:]] for name, cell in cells.items()})
-
-
 @pytest.mark.parametrize(
-    ("change", "complaint"),
+    ("column", "cell", "complaint"),
     [
-        (second(median_us="100"), "median_us of .* is 100, and its samples give"),
-        (second(layout="col,row,row"), "has no samples"),
-        (second(ratio="1.5"), "ratio of .* is 1.5, and its samples give"),
-        (second(throttle="hw_slowdown"), "throttle of .* is hw_slowdown"),
-        (second(regime="warm"), "regime: 'warm' is not one of"),
-        (lambda rows: rows.assign(baseline=rows.baseline.replace("cublas.sgemm", "cublas.hgemm")), "the same passes"),
+        ("median_us", "100", "median_us of .* is 100, and its samples give"),
+        ("layout", "col,row,row", "has no samples"),
+        ("ratio", "1.5", "ratio of .* is 1.5, and its samples give"),
+        ("throttle", "hw_slowdown", "throttle of .* is hw_slowdown"),
+        ("regime", "warm", "regime: 'warm' is not one of"),
+        ("baseline", "cublas.hgemm", "the same passes"),
     ],
 )
-def test_rows_that_do_not_follow_from_their_samples_are_refused(take, change, complaint):
+def test_rows_that_do_not_follow_from_their_samples_are_refused(take, column, cell, complaint):
+    """Every baseline, else a cell of the second row, of ladder.naive in turn with its baseline."""
     rows = pd.read_csv(take / regime_files.SUMMARY, dtype=str, keep_default_na=False)
-    change(rows).to_csv(take / regime_files.SUMMARY, index=False)
+    rows.loc[(rows.baseline == "cublas.sgemm") if column == "baseline" else 1, column] = cell
+    rows.to_csv(take / regime_files.SUMMARY, index=False)
     with pytest.raises(UserError, match=complaint):
         rows_of(take)
 
@@ -271,10 +263,9 @@ def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synth
     assert bring.bring_regimes("ladder", first.parents[2], tmp_path / "build", tmp_path / "out") == (12, 0)
     for name in (regime_files.SAMPLES, regime_files.READINGS):
         brought, *filed = (pd.read_parquet(folder / name) for folder in (tmp_path / "out", first, second))
-        for kernel, taken, other in ((KERNELS[0], 1, 0), (KERNELS[1], 0, 1), ("cublas.sgemm", 1, 0)):
-            rows = lambda frame, kernel=kernel: frame[frame.kernel == kernel].reset_index(drop=True)  # noqa: E731
-            assert len(rows(brought)) and rows(brought).equals(rows(filed[taken]))
-            assert not rows(brought).equals(rows(filed[other]))
+        for kernel, taken in ((KERNELS[0], 1), (KERNELS[1], 0), ("cublas.sgemm", 1)):
+            rows = [frame[frame.kernel == kernel].reset_index(drop=True) for frame in (brought, *filed)]
+            assert [rows[0].equals(of_take) for of_take in rows[1:]] == [taken == 0, taken == 1]
     run = json.loads((tmp_path / "out" / regime_files.RUN).read_text())
     assert [take["kernels"] for take in run["earlier"]] == [[KERNELS[1]]]
     found = [checks.read_take("ladder", folder, tmp_path / "build") for folder in (first, second)]
@@ -305,6 +296,6 @@ def test_takes_of_a_card_and_cards_are_held_apart():
     )
     assert repeated(takes(A1, A2, B), BURST) is None and repeated(takes(A2, B), SUSTAINED) is None
     assert between_cards(takes(A1, A2), SUSTAINED) is None
-    some = [A1, ("b", "0", {"x": 101.0, "y": 10.3}), ("c", "0", {"x": 104.0})]  # without y, which stays compared
+    some = [A1, ("b", "0", {"x": 101.0, "y": 10.3}), ("c", "0", {"x": 104.0})]
     assert between_cards(takes(*some), SUSTAINED)["largest"] == pytest.approx(0.04)
     assert by_card(takes(*some))["rows"][1]["times_us"] == [10.0, 10.3, None]

@@ -4,15 +4,14 @@ import itertools
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from records import record
 
 from gemmrepro import registry
 from gemmrepro.errors import UserError
-from gemmrepro.operations import Shape, counts, shape_of
-from gemmrepro.registry import Kernel, LibraryStep, Step, TensorMap, card, keys
+from gemmrepro.operations import Shape, counts
+from gemmrepro.registry import Kernel, TensorMap, card, keys
 from gemmrepro.registry.requirements import requirement
 
 
@@ -106,53 +105,8 @@ def _run_key(kernel: Kernel, at_hand: card.Card) -> str:
 
 PER_CARD = [one for one in registry.kernels() if len({_run_key(one, at) for at in (card.REFERENCE, card.ANOTHER)}) > 1]
 SM_COUNTS = range(14, 171)
-MANY = card.Card(5 * 10**6, 700.0)
-"""A card on which every tile has an SM of its own."""
 IN_TWO = {"cutile.tail_fp16", "cutile.tail_bf16", "cutile.pairs_bf16", "cutile.pairs_int8"}
 """Products whose last wave is a launch of its own."""
-IN_CLUSTERS = {"hopper.any_shape"}
-"""Products in clusters of up to eight blocks, beside which SMs stay idle on any card (test_hopper.py)."""
-SPLIT = {"ladder.cut"}
-"""Products whose last wave is split along K (test_kernels.py)."""
-
-
-def blocks_by_entry(kernel: Kernel, size: int, at_hand: card.Card) -> dict[str, int]:
-    """Blocks of each entry point's first launch on a problem of many more tiles than a card has SMs."""
-    shape = shape_of(kernel.compute.op, size)
-    shape = replace(shape, n=size**2) if shape.m == 1 else shape
-    found: dict[str, int] = {}
-    with card.of(at_hand):
-        for part in kernel.parts:
-            for step in part.steps_at(shape) or (part,):
-                if not isinstance(step, LibraryStep):
-                    entry = step.entry if isinstance(step, Step) else step.code.entry
-                    found.setdefault(entry, math.prod(step.launch(shape).grid))
-    return found
-
-
-PERSISTENT = [
-    kernel.id
-    for kernel in registry.kernels()
-    if kernel.id not in IN_TWO | IN_CLUSTERS | SPLIT
-    and blocks_by_entry(kernel, 16384, card.REFERENCE) != blocks_by_entry(kernel, 16384, MANY)
-]
-
-
-@pytest.mark.parametrize("kernel_id", PERSISTENT)
-def test_persistent_blocks_fill_any_card_wave_by_wave(kernel_id: str) -> None:
-    """No card runs a second, partial wave of blocks that should stay: at least 0.9 of all its waves have work.
-
-    Blocks beyond SLOTS of hopper.stream_k do nothing; no card with wgmma has so many SMs.
-    """
-    kernel = registry.kernel(kernel_id)
-    most = registry.families.family_module("hopper").SLOTS if "stream_k" in kernel_id else SM_COUNTS[-1]
-    for size, sms in itertools.product((12288, 16384), (sms for sms in SM_COUNTS if sms <= most)):
-        usual, work = blocks_by_entry(kernel, size, card.REFERENCE), blocks_by_entry(kernel, size, MANY)
-        for entry, blocks in blocks_by_entry(kernel, size, card.Card(sms, 700.0)).items():
-            if work[entry] != usual[entry]:
-                slots = sms * -(-usual[entry] // card.REFERENCE.sms)  # where a block can stay
-                waves = -(-work[entry] // blocks) * -(-blocks // slots)
-                assert work[entry] >= 0.9 * waves * slots, (entry, sms, blocks, work[entry])
 
 
 @pytest.mark.parametrize("kernel_id", sorted(IN_TWO))

@@ -26,11 +26,9 @@ def said(verdict: rules.Verdict) -> str:
     ("measured", "words"),
     [
         (1.0049, "within half a percent of it"),
-        (1.006, "1% higher"),
         (0.9, "10% lower"),
         (2.0, "2.0 times higher"),
         (0.5, "2.0 times lower"),
-        (0.2, "5.0 times lower"),
     ],
 )
 def test_a_difference_in_words(measured, words):
@@ -181,8 +179,6 @@ def test_points_are_described_with_their_published_values_or_as_a_range():
     assert "of the expected value at 1 of 1 points: 2.00 (published 4.00, expected here 2.00)" in said(carried, 0, near)
     long = [replace(value, unit="us") for value in (point(9, 9, 9, published=8.0), point(9, 9, 9, published=1.0))]
     assert "at 0 of 2 points, longer than published at every point that misses: " in said(long, 0, near)
-    assert "at 0 of 2 points: 9.00" in said([long[0], replace(long[1], published=10.0)], 0, near | {"near": 0})
-    assert "on a GPU: 2.00 (" in said(pair, 0, {"value": "ms", "kernel": "k", "by": ["n"]})
     many = [point(float(x), x, x) for x in range(1, 8)]
     text = said(many, 1, {"value": "ms", "kernel": "k", "most": 1})
     assert "at most 1 at 1 of 7 points, from 1.00 (k 64) to 7.00 (k 64); not so at k 64: 2.00" in text
@@ -192,8 +188,6 @@ def test_points_are_described_with_their_published_values_or_as_a_range():
         said(pair[:1], 0, over)
         == "Time: 2.00 u times that of cuBLAS (n 8) for k (k 64) on a GPU; the rule wants at least 2"
     )
-    flag = partial(experiment.describe, meaning="1: it was refused; 0: not", machine="a GPU")
-    assert flag([point(1, 1, 1)], 0, {"kernel": "k", "least": 1}) == "It was refused: yes for k (k 64) on a GPU"
 
 
 def chip(**figures: tuple[float, str]) -> chips.Chip:

@@ -50,9 +50,7 @@ def test_every_round_with_something_left_runs_once_in_order_and_the_next_one_sta
     assert processes.log == ["start 0", "start 2", "tell 0 '12.5\\n'", "tell 2 '12.5\\n'"]
     assert "3 of 6 rounds of points are in the journal already" in "".join(capfd.readouterr())
     words = processes.commands[0]
-    assert words[:4] == [sys.executable, "-m", "gemmrepro", "sweep"]
-    given = {**{name: name for name in FOLDERS}, "kernels": "ladder.naive", "free": str(1 << 34), "family": "ladder"}
-    assert {name: words[words.index(f"--{name}") + 1] for name in given} == given
+    assert words[words.index("--kernels") + 1] == "ladder.naive" and words[words.index("--free") + 1] == str(1 << 34)
     processes = Processes()
     assert run(monkeypatch, processes, [(0, "a")], deadline=90.0) == 0
     assert processes.log[-1] == "tell 0 '0.0\\n'" and "--kernels" not in processes.commands[0]
@@ -77,9 +75,7 @@ def test_a_round_starts_when_it_is_told_how_long_it_may_take_and_ends_where_it_i
 
 
 class Event:
-    def __init__(self) -> None:
-        self.at: float | None = None
-        self.done, self.waited = False, False
+    done = waited = False
 
     def record(self, stream) -> None:
         self.at = stream.launched
@@ -88,16 +84,10 @@ class Event:
         self.done = self.waited = True
 
 
-@pytest.fixture
-def gpu(monkeypatch) -> SimpleNamespace:
+def test_a_chunk_is_the_time_between_its_events_by_launch(monkeypatch):
     cuda = SimpleNamespace(Event=Event, get_elapsed_time=lambda first, last: (last.at - first.at) * 0.1)
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
-    stream = SimpleNamespace(launched=0)
-    sensors = {"clock_mhz": 1980.0, "power_w": 300.0, "temp_c": 40.0, "throttle": 0}
-    return SimpleNamespace(stream=stream, energy=lambda: 5.0, sensors=lambda: sensors)
-
-
-def test_a_chunk_is_the_time_between_its_events_by_launch(gpu):
+    gpu = SimpleNamespace(stream=SimpleNamespace(launched=0))
     device = GpuDevice(gpu)
 
     def call() -> None:

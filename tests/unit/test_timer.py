@@ -113,9 +113,13 @@ BOOTED = 1000.0
 
 
 def timer_on(gpu: Gpu, monkeypatch) -> Timer:
+    """A timer that marks the log where the GPU has settled."""
     monkeypatch.setitem(sys.modules, "cupy", cupy_of(gpu))
     monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: BOOTED + gpu.seen * 1e-6))
-    return Timer(SimpleNamespace(gpu=SimpleNamespace(l2_bytes=L2), stream=gpu, sync=gpu.sync, sensors=gpu.sensors))
+    timer = Timer(SimpleNamespace(gpu=SimpleNamespace(l2_bytes=L2), stream=gpu, sync=gpu.sync, sensors=gpu.sensors))
+    settle = timer._settle
+    monkeypatch.setattr(timer, "_settle", lambda *given: (settle(*given), gpu.log.append("mark")))
+    return timer
 
 
 @pytest.fixture
@@ -129,20 +133,8 @@ def timer(gpu, monkeypatch) -> Timer:
 
 
 def after_settling(gpu: Gpu) -> list[str]:
-    """The log from the first reading of the sensors' round on: what the samples are made of."""
-    last = max(place for place, what in enumerate(gpu.log) if what == "mark")
-    return gpu.log[last + 1 :]
-
-
-def marked(timer: Timer, gpu: Gpu, monkeypatch) -> None:
-    """Mark the log where the GPU has settled."""
-    settle = timer._settle
-
-    def settled(call, launch_us) -> None:
-        settle(call, launch_us)
-        gpu.log.append("mark")
-
-    monkeypatch.setattr(timer, "_settle", settled)
+    """What the samples are made of."""
+    return gpu.log[gpu.log.index("mark") + 1 :]
 
 
 def test_one_launch_is_timed_in_microseconds(timer, gpu):
@@ -150,8 +142,7 @@ def test_one_launch_is_timed_in_microseconds(timer, gpu):
     assert gpu.log == ["event", "a", "event"] and gpu.seen == gpu.now
 
 
-def test_kernel_and_baseline_alternate_and_sensors_are_read_while_the_gpu_works(timer, gpu, monkeypatch):
-    marked(timer, gpu, monkeypatch)
+def test_kernel_and_baseline_alternate_and_sensors_are_read_while_the_gpu_works(timer, gpu):
     burst = timer.burst([gpu.launch("a", 80.0)], [gpu.launch("b", 120.0)], "warm", QUIET, (80.0, 120.0), False)
     assert burst.times == pytest.approx([80.0] * len(burst.times)) and len(burst.times) >= 6
     assert burst.baseline == pytest.approx([120.0] * len(burst.times))
@@ -162,8 +153,7 @@ def test_kernel_and_baseline_alternate_and_sensors_are_read_while_the_gpu_works(
     assert burst.sensors and all(gpu.busy_when_read)
 
 
-def test_cold_launches_follow_a_flush_of_twice_the_l2_that_is_not_timed(timer, gpu, monkeypatch):
-    marked(timer, gpu, monkeypatch)
+def test_cold_launches_follow_a_flush_of_twice_the_l2_that_is_not_timed(timer, gpu):
     burst = timer.burst([gpu.launch("a", 80.0)], None, "cold", QUIET, (80.0, None), False)
     assert burst.times == pytest.approx([80.0] * len(burst.times)) and burst.baseline == []
     size = 2 * L2 + 4096
@@ -172,7 +162,6 @@ def test_cold_launches_follow_a_flush_of_twice_the_l2_that_is_not_timed(timer, g
 
 
 def test_a_replay_of_a_graph_is_divided_by_its_launches(timer, gpu, monkeypatch):
-    marked(timer, gpu, monkeypatch)
     burst = timer.burst([gpu.launch("a", 10.0)], [gpu.launch("b", 20.0)], "warm", QUIET, (10.0, 20.0), True)
     assert burst.mode == "graphs of 100 and 50 launches"
     assert burst.times == pytest.approx([10.0] * len(burst.times))
@@ -185,8 +174,7 @@ def test_a_replay_of_a_graph_is_divided_by_its_launches(timer, gpu, monkeypatch)
     assert one.mode == "graphs of 100 launches" and set(alone.launches) == {"a"}, "one copy of the operands"
 
 
-def test_a_cold_graph_goes_through_all_copies_of_the_operands_in_turn(timer, gpu, monkeypatch):
-    marked(timer, gpu, monkeypatch)
+def test_a_cold_graph_goes_through_all_copies_of_the_operands_in_turn(timer, gpu):
     copies = [gpu.launch(name, 10.0) for name in "abc"]
     burst = timer.burst(copies, None, "cold", QUIET, (10.0, None), True)
     assert burst.mode == "graphs of 102 launches over 3 copies"
@@ -196,16 +184,13 @@ def test_a_cold_graph_goes_through_all_copies_of_the_operands_in_turn(timer, gpu
 
 
 def test_the_faster_side_warms_the_gpu_up_and_a_launch_of_seconds_is_not_repeated_for_it(timer, gpu, monkeypatch):
-    marked(timer, gpu, monkeypatch)
     slow, fast = gpu.launch("s", 60_000.0), gpu.launch("f", 100.0)
     timer.burst([slow], [fast], "warm", QUIET, (60_000.0, 100.0), False)
     mark = gpu.log.index("mark")
     assert "s" not in gpu.log[:mark] and gpu.log[:mark].count("f") > 100
     assert after_settling(gpu)[:4] == ["f", "event", "s", "event"]
     alone = Gpu()
-    other = timer_on(alone, monkeypatch)
-    marked(other, alone, monkeypatch)
-    other.burst([alone.launch("s", 60_000.0)], None, "warm", QUIET, (60_000.0, None), False)
+    timer_on(alone, monkeypatch).burst([alone.launch("s", 60_000.0)], None, "warm", QUIET, (60_000.0, None), False)
     assert after_settling(alone)[:4] == ["s", "event", "s", "event"], "alone, it loads its code in a launch of its own"
 
 
