@@ -1,4 +1,4 @@
-"""Operands on which products by scaled integers are known to fail, and how R10 of crt is judged on them.
+"""Operands on which products by scaled integers are known to fail.
 
 Grading tests for classical products (J. Demmel et al.), A D with D^-1 B, complementary halves, wide exponents, gradual
 underflow, cancellation.
@@ -7,9 +7,7 @@ underflow, cancellation.
 from collections.abc import Callable
 
 import numpy as np
-import staged
 from ozaki_matrices import exact_product
-from scheme2_model import decide, product
 
 from gemmrepro.ozaki import inputs
 
@@ -89,23 +87,3 @@ def relative(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> float:
     magnitudes = exact_product(np.abs(a), np.abs(b)).nearest()
     assert not c[magnitudes == 0.0].any()
     return float((error / np.where(magnitudes > 0, magnitudes, 1.0)).max())
-
-
-def judged(device: staged.Certified, name: str, shape: tuple[int, int, int], seed: int = 0) -> list[str]:
-    """What is wrong with R10's decision and product of a case: against exact sums, and against the model to the bit."""
-    draw, count = CASES[name]
-    a, b = draw(np.random.default_rng(3), *shape)
-    got, wanted = device.run(a, b, seed=seed), decide(a, b, eager=True)
-    by_residues = ~np.repeat(np.repeat(wanted.native, 128, axis=0), 192, axis=1)[: shape[0], : shape[1]]
-    right = {
-        "bound": relative(a, b, got.c) <= max(wanted.gamma, shape[2] * U) + U,
-        "moduli": (count is None or got.count == count)
-        and (got.count, bool(got.plan[3])) == (wanted.count, wanted.flat),
-        "tiles": bool((got.kinds == wanted.native).all()) and got.natives == wanted.native.sum(),
-        "inner exponents": bool((got.inner[: shape[2]] == wanted.inner).all()),
-        "exact integers": name != "small integers" or bool((got.c == a @ b).all()),
-    }
-    if by_residues.any():
-        right["exponents"] = bool((got.exponents_a == wanted.s).all() and (got.exponents_b == wanted.t).all())
-        right["bits"] = bool((got.c == product(a, b, wanted))[by_residues].all())
-    return [what for what, fine in right.items() if not fine]

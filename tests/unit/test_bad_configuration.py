@@ -46,13 +46,11 @@ WRONG: list[tuple[str, Any, str]] = [
     ("measure", "sometimes", "measure: 'sometimes' is not one of [...]; choose one of auto, live, recorded"),
     ("measure", ABSENT, "'measure' is a required property; add it, as in config/config.yaml"),
     ("colour", "blue", "('colour' was unexpected); choose among measure, "),
-    ("sweep.round", 3, "sweep: [...]('round' was unexpected); choose among rounds, "),
     ("sweep.rounds", 0, "sweep.rounds: 0 is less than the minimum of 2; rounds in which each point is sampled"),
     ("sweep.interval", math.nan, "sweep.interval: nan is not of type 'number'"),
     ("sweep.samples_per_round", [9, 3], "sweep.samples_per_round: the minimum, 9, exceeds the maximum, 3; swap them"),
     ("sweep.kernels_at.cutile.kernels", ["cutile.matmul_fp61"], "among cutile.matmul_fp64, cutile.matmul_fp16, "),
     ("sweep.kernels_at.ladder.sizes", [4069], "sweep.kernels_at.ladder: 4069 is not timed; choose among sweep.sizes.l"),
-    ("sweep.sizes_of.ladder", [4069], "sweep.sizes_of.ladder: 4069 is not timed; choose among sweep.sizes.ladder ("),
     ("sweep.sizes.ladder", [1 << 40], "sweep.sizes.ladder: 1099511627776 needs more than a TiB of memory; choose a"),
     ("sweep.sizes.ladder", ABSENT, "sweep.sizes: family ladder has no sizes; add a list, such as [1024]"),
     ("sweep.sizes.snake", [1024], "sweep.sizes: there is no kernel family snake; choose among ada,"),
@@ -70,17 +68,13 @@ WRONG: list[tuple[str, Any, str]] = [
     ("build.cuda13", "all", "build.cuda13: 'auto' was expected; write auto, or a list of compute capabilities x 10"),
     ("build.cuda13", [], "sweep.toolkits: cuda13 is not built; take it out"),
     ("build", {"cuda12": [], "cuda13": []}, "build: no toolkit has an architecture to build for; give cuda12 or"),
-    ("compiled_once", ["snake"], "compiled_once: there is no kernel family snake; choose among ada,"),
-    ("experiments.snake", {}, "experiments: there is no kernel family snake; choose among ada,"),
     ("experiments.ozaki", {"nonesuch": {}}, "nonesuch[...]its experiments: "),
     ("experiments.ozaki", {"products": {"round": 3}}, "experiments.ozaki: [...]its settings: rounds,"),
     ("experiments.ozaki", {"products": {"trial_seconds": math.nan}}, "products.trial_seconds[...]of its default, 0.2"),
-    ("experiments.ozaki", {"products": {"rounds": True}}, "products.rounds cannot be true; [...]default, 5. "),
     *(
         ("experiments.hopper", {"forms": {"sizes": sizes}}, "forms.sizes[...]give some of its default, [1024, 1536,")
-        for sizes in ([0], [-4096], [4095], [True], [[4096]], [])
+        for sizes in ([-4096], [True], [[4096]], [])
     ),
-    ("experiments.pytorch", {"training": {"modes": "eager"}}, "training.modes[...]of its default"),
     ("tune.arch", 77, "tune.arch: cuda13 does not compile for 77; choose among 75, 80,"),
 ]
 
@@ -142,7 +136,6 @@ def test_the_command_line_gives_values_as_a_file_does(told, sizes, counters):
     [
         ("--until rport", "'rport'; did you mean report?"),
         ("--forcerun gat", "'gat'; did you mean gates?"),
-        ("--omit-from gaets", "'gaets'; did you mean gates?"),
         ("--prioritize reprot -- gates", "'reprot'; did you mean report?"),
         ("--allowed-rules gates nonesuch", "'nonesuch'; the README lists the targets"),
     ],
@@ -165,14 +158,12 @@ REFUSED = [
     ("--configfile config/fulll.yaml", "config/fulll.yaml cannot be read (No such file or directory)"),
     ("--configfile {empty}", "empty.yaml has no keys with values"),
     ("--configfile {broken}", "broken.yaml is not YAML or JSON: while parsing a flow sequence line 1"),
-    ("--configfile {tagged}", "tagged.yaml is not YAML or JSON: could not determine a constructor"),
     ("--configfile={binary}", "binary.yaml is not YAML or JSON: 'utf-8' codec"),
     ("--configfile config/full.yaml report", "takes 'report' for a file; put targets before the options"),
     ("--config measure=recorded report", "takes 'report' for a setting, which is key=value; put targets"),
     ("--quiet rules report", "takes 'report' for one of all, host, progress, reason, rules; put targets"),
     ("check nonesuch", "no kernel family 'nonesuch'; known families: ada, ceilings,"),
     ("build --kernels no.such=90 --toolkit cuda12 --out {out}", "there is no kernel 'no.such'"),
-    ("record --work {out} --families nonesuch", "'nonesuch'; known families: ada, ceilings,"),
     ("record --work {out} --jobs 0", "--jobs must be more than 0, not 0"),
     ("record --work {out} --budget nan", "--budget must be more than 0, not nan"),
     # Paths that do not exist.
@@ -180,7 +171,6 @@ REFUSED = [
     ("compare {runs} {list_run}", "run.json is corrupt: the whole: "),
     ("accept /none.zip", "/none.zip cannot be read (No such file or directory)"),
     ("article judge --verdicts /none.json", "/none.json is missing; make them with"),
-    ("article judge --verdicts {runs}", "cannot be read (Is a directory); make them with"),
     ("article judge --verdicts {list}", "was written by another version; judge again"),
     ("recorded-rows --recorded /none --families ladder --out /none", "there is no recording /none/ladder"),
     (
@@ -199,7 +189,7 @@ REFUSED = [
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("places")
-    written = {"empty": b"", "broken": b"a: [1", "tagged": b"a: !!python/binary x", "binary": bytes(range(256))}
+    written = {"empty": b"", "broken": b"a: [1", "binary": bytes(range(256))}
     found = {name: folder / f"{name}.yaml" for name in [*written, "list"]} | {"out": folder / "out"}
     for name, text in (written | {"list": b"[1]"}).items():
         found[name].write_bytes(text)

@@ -1,7 +1,6 @@
 """Kernels of the Python DSL: what is asked of it and what becomes of its PTX; real compilations in the container."""
 
 import json
-import os
 import re
 from dataclasses import replace
 
@@ -10,8 +9,8 @@ from records import changed
 from support import ROOT, in_cuda13
 
 from gemmrepro import registry
-from gemmrepro.build import cute_dsl, cutile, toolkit
-from gemmrepro.build.key import COMPILERS, build_key, compiler
+from gemmrepro.build import cute_dsl, cutile
+from gemmrepro.build.key import build_key
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Launch, TensorMap
@@ -55,14 +54,6 @@ def test_a_block_that_depends_on_the_problem_is_refused():
         COMPILER.flags(replace(PORT, launch=launch))
 
 
-def test_only_cutile_makes_a_binary_for_every_entry_point():
-    assert set(registry.COMPILERS) == set(COMPILERS)
-    several = registry.kernel("cutile.tail_bf16")
-    assert compiler(several).units(several) == several.codes
-    for kernel in (PORT, registry.kernel("memory.histogram_merged")):
-        assert compiler(kernel).units(kernel) == (kernel,)
-
-
 PYTHON = [
     (cute_dsl, cute_dsl.CuteDsl, PORT, cute_dsl.compile_ptx),
     (cutile, cutile.CuTile, registry.kernel("cutile.matmul_bf16"), cutile.compile_cubins),
@@ -84,20 +75,6 @@ def test_a_missing_compiler_and_a_refused_source_are_told(tmp_path, monkeypatch,
     monkeypatch.setattr(module, "PACKAGES", ("no-such-package-of-this-name",))
     with pytest.raises(UserError, match=r"no-such-package-of-this-name, which is not installed; run Snakemake with"):
         maker().packages(kernel)
-
-
-def test_ptx_is_assembled_for_every_architecture_and_kept_for_newer_ones(tmp_path, monkeypatch):
-    for tool in ("ptxas", "fatbinary"):
-        path = tmp_path / tool
-        path.write_text(f'#!/bin/sh\necho {tool} "$@" >>"{tmp_path}/calls"\necho "said by {tool} of $3" >&2\n')
-        path.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    images = {arch: tmp_path / f"sm_{arch}.ptx" for arch in ("80", "90", "90a")}
-    log = toolkit.assemble(images, tmp_path / "kernel.fatbin")
-    calls = (tmp_path / "calls").read_text().splitlines()
-    assert [re.search(r"-arch=(\S+)", line)[1] for line in calls[:3]] == ["sm_80", "sm_90", "sm_90a"]
-    assert log.count("said by ptxas") == 3
-    assert re.findall(r"kind=(\w+),sm=(\w+)", calls[3]) == [("elf", "80"), ("elf", "90"), ("elf", "90a"), ("ptx", "90")]
 
 
 @pytest.mark.containers

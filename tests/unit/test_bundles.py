@@ -200,12 +200,12 @@ def added(name: str, data: bytes = b"x") -> Fake:
     return lambda members: packed(listed({**members, name: data}))
 
 
-def replaced(suffix: str, change: Callable[[bytes], bytes], **index: object) -> Fake:
+def replaced(suffix: str, change: Callable[[bytes], bytes]) -> Fake:
     """The first member with this ending changed, and the index with it."""
 
     def make(members: Members) -> bytes:
         name = next(name for name in sorted(members) if name.endswith(suffix) and name != INDEX)
-        return packed(listed({**members, name: change(members[name])}, **index))
+        return packed(listed({**members, name: change(members[name])}))
 
     return make
 
@@ -220,21 +220,7 @@ def _twice(members: Members) -> bytes:
 
 def _encrypted(members: Members) -> bytes:
     """The flag of encryption set in every entry of the directory."""
-    data = bytearray(packed(members))
-    place = data.find(b"PK\x01\x02")
-    while place >= 0:
-        data[place + 8] |= 1
-        place = data.find(b"PK\x01\x02", place + 4)
-    return bytes(data)
-
-
-def _of(change: Callable[[dict[str, object]], object], name: str) -> Fake:
-    def edit(data: bytes) -> bytes:
-        document = json.loads(data)
-        change(document)
-        return json.dumps(document).encode()
-
-    return replaced(name, edit)
+    return re.sub(rb"(PK\x01\x02.{4})(.)", lambda m: m[1] + bytes([m[2][0] | 1]), packed(members), flags=re.DOTALL)
 
 
 def _edited_rows(data: bytes) -> bytes:
@@ -246,13 +232,10 @@ def _edited_rows(data: bytes) -> bytes:
 
 FAKES: dict[str, Fake] = {
     "no zip": lambda members: b"PK nothing",
-    "zip cut short": lambda members: packed(members)[:-200],
     "encrypted": _encrypted,
     "path that leaves the folder": added("../../evil.py"),
-    "path with a backslash": added("..\\evil.json"),
     "path with a newline": added("ceilings/run.json\n"),
     "a program beside the rows": added("ceilings/family.py", b"print('ran')"),
-    "a folder entry": added("ceilings/", b""),
     "symbolic links": lambda members: packed(members, external_attr=(stat.S_IFLNK | 0o777) << 16),
     "a member twice": _twice,
     "a member that unfolds into 300 MB": lambda members: packed(
@@ -263,17 +246,14 @@ FAKES: dict[str, Fake] = {
     ),
     "a member that is not listed": lambda members: packed({**members, "ceilings/experiments/more.csv": b"x"}),
     "no index": lambda members: packed({n: d for n, d in members.items() if n != INDEX}),
-    "hash of another file": lambda members: packed({**members, "ceilings/summary.csv": b"kernel\n"}),
     "index of another version": lambda members: packed(listed(members, version=2)),
     "GPU renamed in the index": lambda members: packed(listed(members, gpu="NVIDIA B200")),
     "GPU's name a path": lambda members: packed(listed(members, gpu="../../../etc")),
-    "GPU renamed in one family": _of(lambda run: run["gpu"].update(name="NVIDIA B200"), "run.json"),
     "an unknown family": added("nothing/run.json", b"{}"),
     "no ceilings": lambda members: packed(
         listed({name: data for name, data in members.items() if not name.startswith("ceilings/")})
     ),
     "times halved in a row": replaced("summary.csv", _edited_rows),
-    "samples cut short": replaced("samples.parquet", lambda data: data[:-40]),
     "JSON nested 100,000 deep": replaced("run.json", lambda data: b"[" * 100_000),
     "a hidden character in sanitizers' answers": replaced(
         "sanitizers.json", lambda data: data.replace(b'"clean"', b'"cle\xe2\x80\x8ban"', 1)
@@ -282,7 +262,6 @@ FAKES: dict[str, Fake] = {
     "JSON with a key twice": replaced("run.json", lambda d: d.replace(b"{", b'{"source": "live", ', 1)),
     "a number of a million digits": replaced("run.json", lambda d: d.replace(b"132", b"1" * 1_000_000)),
     "control characters in a CSV": replaced("summary.csv", lambda data: data.replace(b"FFMA", b"\x1b[2J")),
-    "a script in a CSV": replaced("summary.csv", lambda d: d.replace(b",FFMA,", b",<script>1</script>,", 1)),
     "rows of an unknown binary": replaced(
         "summary.csv", lambda d: re.sub(rb",[0-9a-f]{16},", b",%s," % (b"0" * 16), d)
     ),

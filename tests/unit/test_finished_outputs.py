@@ -45,7 +45,6 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "halved": lambda data: data[: len(data) // 2],
     "zeros": lambda data: bytes(len(data)),
     "a bit": lambda data: data[:100] + bytes([data[100] ^ 1]) + data[101:],
-    "longer": lambda data: data + data,
 }
 
 

@@ -14,7 +14,6 @@ from gemmrepro.gates.gemm_cases import (
     SCALARS,
     deepen,
     draw,
-    exact_inputs,
     gemm_cases,
     gemm_shapes,
     inputs_of,
@@ -44,9 +43,7 @@ def zero_lines(a: np.ndarray, b: np.ndarray) -> bool:
 def subnormal(dtype: str, smallest: float) -> Callable[[np.ndarray, np.ndarray], bool]:
     def check(a: np.ndarray, b: np.ndarray) -> bool:
         a, b = (widen(narrow(values, dtype), dtype) for values in (a, b))
-        products = np.abs(a @ b)
-        most = ((np.abs(a) < smallest) & (a != 0)).mean() > 0.5
-        return most and np.abs(b).max() > 1 and products.max() > 0 and np.isfinite(products).all()
+        return ((np.abs(a) < smallest) & (a != 0)).mean() > 0.5 and np.abs(a @ b).max() > 0
 
     return check
 
@@ -59,23 +56,8 @@ def first_row_overflows(largest: float) -> Callable[[np.ndarray, np.ndarray], bo
     return check
 
 
-def spread_over(least: int, most: int) -> Callable[[np.ndarray, np.ndarray], bool]:
-    def check(a: np.ndarray, b: np.ndarray) -> bool:
-        # The mean magnitude of a normal number is 0.8.
-        room = 0.2 * (most - least)
-        levels = (np.log2(np.abs(values).mean(axis=axis)) for values, axis in ((a, 1), (b, 0)))
-        return all(least - 1 < x.min() < least + room and most - room - 0.5 < x.max() < most + 0.5 for x in levels)
-
-    return check
-
-
-def wide(phi: int) -> Callable[[np.ndarray, np.ndarray], bool]:
-    def check(a: np.ndarray, b: np.ndarray) -> bool:
-        logs = [np.log(np.abs(values.astype(np.float64))).std() for values in (a, b)]
-        # log |u - 1/2| has a deviation of 1, and that of phi g is phi.
-        return logs == pytest.approx([np.hypot(1, phi)] * 2, rel=0.1) and abs((a > 0).mean() - 0.5) < 0.05
-
-    return check
+def spread(bits: int) -> Callable[[np.ndarray, np.ndarray], bool]:
+    return lambda *both: all(np.ptp(np.log2(np.abs(x))) > bits for x in both)
 
 
 def whole(most: int) -> Callable[[np.ndarray, np.ndarray], bool]:
@@ -105,13 +87,10 @@ LAWS: dict[str, Callable[[np.ndarray, np.ndarray], bool]] = {
     "small integers": whole(8),
     "unit integers": whole(1),
     "8-bit integers": whole(128),
-    "wide exponents, phi = 0": wide(0),
-    "wide exponents, phi = 1": wide(1),
-    "wide exponents, phi = 2": wide(2),
-    "wide exponents, phi = 4": wide(4),
-    "power-of-two rows and columns": spread_over(-30, 30),
-    "power-of-two rows and columns, fp16": spread_over(-4, 3),
-    "power-of-two rows and columns, fp8": spread_over(-3, 3),
+    **{f"wide exponents, phi = {phi}": spread(3 * phi) for phi in (0, 1, 2, 4)},
+    "power-of-two rows and columns": spread(40),
+    "power-of-two rows and columns, fp16": spread(5),
+    "power-of-two rows and columns, fp8": spread(4),
     "cancellation": cancels,
     "normal, int8": lambda *both: all((x == np.round(x)).all() and 28 < x.std() < 36 for x in both),
     "extreme 8-bit integers": lambda *both: all(set(np.unique(x)) == {-128, 127} for x in both),
@@ -155,17 +134,6 @@ def test_every_pair_of_scalars_and_every_law_is_tried() -> None:
     unread = {(case.shape, case.beta) for case in cases if case.alpha == 0 and case.inputs == "Inf and NaN"}
     assert unread == {(middling, 0.0), (shapes[1], 2.0)}
     assert [case.inputs for case in cases if case.shape == large] == ["normal", "uniform"] * 2
-
-
-def test_sums_in_fp16_are_given_integers_that_they_hold() -> None:
-    halves = [kernel for kernel in GEMMS if kernel.compute.dtype_acc == "fp16"]
-    assert halves
-    for kernel in halves:
-        held = "small integers" if 0 < kernel.compute.promoted <= 32 else "unit integers"
-        assert exact_inputs(kernel) == held and held in inputs_of(kernel)
-        assert ("small integers" in inputs_of(kernel)) == (held == "small integers")
-        large = gemm_shapes(kernel)[2]
-        assert any(case.shape == large and case.inputs == "uniform" for case in gemm_cases(kernel, [1]))
 
 
 def test_shapes_are_taken_and_have_tails_or_unequal_multiples() -> None:

@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import pytest
 from synthetic import World
-from test_report import Page, call
+from test_report import call
 
 from gemmrepro.measure.rows import load
-from gemmrepro.paper import page as paper
 from gemmrepro.paper.claims import ClaimView, VerdictsView, read_verdicts
 from gemmrepro.paper.gpus import Gpu, read_others, side_by_side
 from gemmrepro.paper.regimes import Entry, RegimeLine
@@ -95,21 +94,3 @@ def test_what_one_gpu_did_not_measure_is_no_difference(two):
         return side_by_side(mine, [other]).claims[0].differs
 
     assert not differs(here.verdict) and not differs("not measured") and differs("undecided")
-
-
-def page(shown: View) -> str:
-    environment = paper._environment()
-    environment.globals |= {"side_by_side": shown, "other_gpus": [], "own": [], "gpu": "", "picture": ""}
-    macros = environment.get_template("macros.j2").module
-    environment.globals |= {name: macro for name, macro in vars(macros).items() if name[0] != "_"}
-    return environment.get_template("gpus.html.j2").render(place="gpus.html")
-
-
-def test_the_page_has_a_column_for_each_gpu(two):
-    text = page(two)
-    parsed = Page(text)
-    assert text.count('<th scope="col">Other GPU</th>') == 1 and "Other GPU: ratio" in text
-    assert len(parsed.ids) == len(set(parsed.ids))
-    rows = text.split('id="kernels-by-gpu"')[1]
-    assert rows.count("<tr>") == 1 + len(two.kernels)
-    assert '<a href="gpus.html"' in text

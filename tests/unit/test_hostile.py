@@ -12,9 +12,8 @@ import shlex
 import signal
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,19 +32,11 @@ from gemmrepro.recordings import compare
 from gemmrepro.recordings.bundles import read_bundle
 from gemmrepro.registry import articles, families
 
+Attack = Callable[[Path], object]
+"""Hands itself to its reader, in a folder of its own."""
 CANARY = Path(tempfile.gettempdir()) / "gemmrepro-was-here"
 SECONDS = 20
 """CPU time that an attack may take of its reader."""
-
-
-@dataclass(frozen=True)
-class Attack:
-    """`run` hands the attack to its reader, in a folder of its own; `nothing` if the reader need not refuse it."""
-
-    channel: str
-    name: str
-    run: Callable[[Path], object]
-    nothing: str = ""
 
 
 @contextmanager
@@ -69,7 +60,7 @@ def tried(attack: Attack, outer: Path) -> str:
     CANARY.unlink(missing_ok=True)
     try:
         with _limited():
-            attack.run(inner)
+            attack(inner)
         said = ""
     except UserError as error:
         said = str(error) if "\n" not in str(error) else f"broke: several lines: {error}"
@@ -80,18 +71,14 @@ def tried(attack: Attack, outer: Path) -> str:
     return said
 
 
-def _bundle(member: str) -> Callable[[Path], object]:
-    """A bundle with one member."""
-
-    def run(folder: Path) -> object:
-        with zipfile.ZipFile(folder / "b.zip", "w") as archive:
-            archive.writestr(member, b"")
-        return read_bundle(folder / "b.zip")
-
-    return run
+def _bundle(folder: Path) -> object:
+    """A bundle whose member's name has a NUL."""
+    with zipfile.ZipFile(folder / "b.zip", "w") as archive:
+        archive.writestr("ladder/summary.csv\0.py", b"")
+    return read_bundle(folder / "b.zip")
 
 
-def _yaml(text: str) -> Callable[[Path], object]:
+def _yaml(text: str) -> Attack:
     def run(folder: Path) -> object:
         (folder / "claims.yaml").write_text(text)
         return [claim.statement for claim in claims.load_file(folder / "claims.yaml", "ladder")]
@@ -99,14 +86,14 @@ def _yaml(text: str) -> Callable[[Path], object]:
     return run
 
 
-def _claims(**changes: Any) -> Callable[[Path], object]:
+def _claims(**changes: Any) -> Attack:
     """A genuine file of claims whose first claim is changed."""
     document = articles.document_of(ROOT / "articles/ladder/claims.yaml")
     first, *rest = document["claims"]
     return _yaml(yaml.safe_dump({**document, "claims": [{**first, **changes}, *rest]}))
 
 
-def _settings(path: str, value: Any) -> Callable[[Path], object]:
+def _settings(path: str, value: Any) -> Attack:
     def run(folder: Path) -> object:
         document = yaml.safe_load((ROOT / "config/config.yaml").read_text())
         *outer, last = path.split("/")
@@ -119,7 +106,7 @@ def _settings(path: str, value: Any) -> Callable[[Path], object]:
     return run
 
 
-def _expression(text: str) -> Callable[[Path], object]:
+def _expression(text: str) -> Attack:
     def run(folder: Path) -> object:
         try:
             return expressions.evaluate(text, {"value": 1.0})
@@ -129,7 +116,7 @@ def _expression(text: str) -> Callable[[Path], object]:
     return run
 
 
-def _winner(value: Any) -> Callable[[Path], object]:
+def _winner(value: Any) -> Attack:
     """Tuned constants, which become definitions on the compiler's command line."""
 
     def run(folder: Path) -> object:
@@ -149,64 +136,54 @@ def _winner(value: Any) -> Callable[[Path], object]:
 
 def _foreign_files(folder: Path) -> None:
     """A configuration that names somebody's folder as the cache of builds: it must not be tidied up."""
-    letters = folder / "letters/2001"
-    letters.parent.mkdir()
-    letters.write_text("dear")
     (folder / "ab").mkdir()
     (folder / "ab/thesis").write_text("a thesis")
     cache.Cache(folder, 0).trim()
-    if not letters.exists() or not (folder / "ab/thesis").exists():
-        raise RuntimeError("it deleted files that it had not made")
+    if not (folder / "ab/thesis").exists():
+        raise RuntimeError("it deleted a file that it had not made")
 
 
-def _cache_entry(name: str) -> Callable[[Path], object]:
+def _cache_entry(folder: Path) -> None:
     """An entry of a shared cache that names a file outside of the build's folder."""
-
-    def run(folder: Path) -> object:
-        kept, key = cache.Cache(folder, 1 << 20), "ab" * 8
-        kept.put(key, {name: b"x"})
-        if set(kept.get(key) or {}) == {".fatbin", ".sass", ".json"}:
-            raise RuntimeError("it would be used")
-        return None
-
-    return run
+    kept, key = cache.Cache(folder, 1 << 20), "ab" * 8
+    kept.put(key, {"../../x": b"x"})
+    if set(kept.get(key) or {}) == {".fatbin", ".sass", ".json"}:
+        raise RuntimeError("it would be used")
 
 
 CODE = f"__import__('pathlib').Path('{CANARY}').touch()"
 SHELL = f"'; touch {CANARY}; '"
 BOMB = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12))
 
-PASSED = "it is passed on as one argument or variable, see `test_a_setting_reaches_the_shell_as_one_argument`"
-
-ATTACKS = (
-    Attack("bundle", "a name with a NUL", _bundle("ladder/summary.csv\0.py")),
-    Attack("claims", "a YAML tag that calls", _yaml(f"!!python/object/apply:os.system ['touch {CANARY}']")),
-    Attack("claims", "aliases of aliases, 10^11 nodes", _yaml(BOMB)),
-    Attack("claims", "a statement that reads an attribute", _claims(statement="{value.__class__.__mro__}")),
-    Attack("claims", "a statement of 10 GB by its format", _claims(statement="{value:>10000000000}")),
-    Attack("claims", "a metric that is a path", _claims(compute={"metric": "../../../x"})),
-    Attack("expression", "a call", _expression(CODE)),
-    Attack("expression", "a tower of powers", _expression("9**9**9**9**9")),
-    Attack("expression", "200 parentheses", _expression("(" * 190 + "1" + ")" * 190), nothing="it is 1"),
-    Attack("configuration", "a setting of an experiment", _settings("experiments/pytorch/training/modes", [SHELL])),
-    Attack("configuration", "a GPU's name", _settings("gpu", {"name": SHELL, "capability": 90}), PASSED),
-    Attack("configuration", "a family's sizes", _settings(f"sweep/sizes/{SHELL}".replace("/tmp/", "-tmp-"), [1024])),
-    Attack("cache", "somebody else's folder as the cache", _foreign_files, nothing="only entries are removed"),
-    Attack("cache", "an entry with a path", _cache_entry("../../x"), nothing="it is no entry of a build"),
-    Attack("tuned constants", "code in a definition", _winner('128); asm("trap;"')),
-    Attack("name", "a kernel with a command", lambda _: registry.kernel(f"ladder.naive; touch {CANARY}")),
-    Attack("name", "an option of git as a commit", lambda folder: compare.side_of("--output=/tmp/x:reports", folder)),
-    Attack(
-        "name", "git's transport as a commit", lambda folder: compare.side_of(f"ext::sh -c touch% {CANARY}:x", folder)
-    ),
-)
+ATTACKS: dict[str, Attack] = {
+    "a member's name with a NUL": _bundle,
+    "a YAML tag that calls": _yaml(f"!!python/object/apply:os.system ['touch {CANARY}']"),
+    "aliases of aliases, 10^11 nodes": _yaml(BOMB),
+    "a statement that reads an attribute": _claims(statement="{value.__class__.__mro__}"),
+    "a statement of 10 GB by its format": _claims(statement="{value:>10000000000}"),
+    "a metric that is a path": _claims(compute={"metric": "../../../x"}),
+    "a call in an expression": _expression(CODE),
+    "a tower of powers": _expression("9**9**9**9**9"),
+    "a command in a setting of an experiment": _settings("experiments/pytorch/training/modes", [SHELL]),
+    "code in a tuned constant": _winner('128); asm("trap;"'),
+    "a kernel's name with a command": lambda _: registry.kernel(f"ladder.naive; touch {CANARY}"),
+    "an option of git as a commit": lambda folder: compare.side_of("--output=/tmp/x:reports", folder),
+    "git's transport as a commit": lambda folder: compare.side_of(f"ext::sh -c touch% {CANARY}:x", folder),
+}
+HARMLESS: dict[str, Attack] = {
+    "200 parentheses": _expression("(" * 190 + "1" + ")" * 190),
+    "a command in a GPU's name": _settings("gpu", {"name": SHELL, "capability": 90}),
+    "somebody else's folder as the cache": _foreign_files,
+    "a path in an entry of the cache": _cache_entry,
+}
+"""What need not be refused: it does nothing. A GPU's name is passed on as one argument, see the next test."""
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_an_attack_has_no_effect(attack: Attack, tmp_path: Path) -> None:
-    said = tried(attack, tmp_path / "outer")
+@pytest.mark.parametrize("name", [*ATTACKS, *HARMLESS])
+def test_an_attack_has_no_effect(name: str, tmp_path: Path) -> None:
+    said = tried((ATTACKS | HARMLESS)[name], tmp_path / "outer")
     assert not said.startswith("broke:"), said
-    assert bool(said) != bool(attack.nothing), said or "it was believed"
+    assert bool(said) == (name in ATTACKS), said or "it was believed"
 
 
 def test_a_setting_reaches_the_shell_as_one_argument(tree: Path, tmp_path: Path) -> None:
@@ -224,14 +201,6 @@ def test_a_setting_reaches_the_shell_as_one_argument(tree: Path, tmp_path: Path)
 
 PAYLOAD = "\"'></script></style></title><img src=x onerror=cheat({0})><script>cheat({0})</script><a href=javascript:c>"
 
-FREE = {
-    "run.json": ("gpu/name", "gpu/driver", "libraries/cublas", "toolkits/cuda12", "git_commit", "date"),
-    "gates": ("why", "check", "expected", "reason", "case", "message", "inputs", "source"),
-    "lock": ("env", "base", "builder", "name", "version", "recipe_sha256"),
-    "build": ("toolkit_version", "flags", "entry", "registers"),
-}
-"""Texts of a recording, a verdict, an image and a build that the page prints, by the last part of their place."""
-
 
 class Planter:
     """Appends a numbered payload to texts of JSON files."""
@@ -245,25 +214,27 @@ class Planter:
 
     def plant(self, value: Any, wanted: tuple[str, ...], key: str = "") -> Any:
         if isinstance(value, dict):
-            return {name: self.plant(inner, wanted, f"{key}/{name}" if key else name) for name, inner in value.items()}
+            return {name: self.plant(inner, wanted, f"{key}/{name}") for name, inner in value.items()}
         if isinstance(value, list):
             return [self.plant(inner, wanted, key) for inner in value]
-        chosen = any(key == name or key.endswith(f"/{name}") for name in wanted)
+        chosen = key.endswith(tuple(f"/{name}" for name in wanted))
         return self.text(value) if chosen and isinstance(value, str) else value
 
-    def edit(self, path: Path, wanted: tuple[str, ...]) -> None:
-        path.write_text(json.dumps(self.plant(json.loads(path.read_text()), wanted)))
+    def edit(self, paths: Iterable[Path], *wanted: str) -> None:
+        for path in paths:
+            path.write_text(json.dumps(self.plant(json.loads(path.read_text()), wanted)))
 
 
 def test_no_text_of_a_recording_becomes_a_script(tmp_path: Path) -> None:
     world, planter = World(tmp_path, sizes=(4096,), numeric="failed").write(), Planter()
-    for path in world.measure.glob("*/run.json"):
-        planter.edit(path, FREE["run.json"])
-    for folder, kind in ((world.gates, "gates"), (world.images, "lock")):
-        for path in sorted(folder.glob("*.json"))[:12]:
-            planter.edit(path, FREE[kind])
-    for path in sorted(world.build.glob("*/ladder.*.json"))[:8]:
-        planter.edit(path, FREE["build"])
+    run = ("gpu/name", "gpu/driver", "libraries/cublas", "toolkits/cuda12", "git_commit", "date")
+    planter.edit(world.measure.glob("*/run.json"), *run)
+    gates = ("why", "check", "expected", "reason", "case", "message", "inputs", "source")
+    planter.edit(sorted(world.gates.glob("*.json"))[:12], *gates)
+    lock = ("env", "base", "builder", "name", "version", "recipe_sha256")
+    planter.edit(world.images.glob("*.json"), *lock)
+    builds = sorted(world.build.glob("*/ladder.*.json"))[:8]
+    planter.edit(builds, "toolkit_version", "flags", "entry", "registers")
     world.write_sanitizers("ladder.smem", [planter.text("found"), planter.text("SUMMARY: 1 hazard")])
     report = make(world, drawn=False).parent
     seen: set[str] = set()

@@ -61,7 +61,6 @@ def test_what_a_file_declares_becomes_a_record(tmp_path):
     ("declared", "bind", "words"),
     [
         ('{\n "dtypin": "fp16"}', BIND, "line 2: dtypin: [...]unexpected); choose among name, title, op,"),
-        ('{"op": "conv"}', BIND, "line 1: op: 'conv' is not one of ['gemm']; choose one of gemm"),
         ('{"dtype_in": "fp4"}', BIND, "choose one of fp32, tf32, fp64, fp16, bf16, fp8_e4m3, fp8_e5m2, int8"),
         ('{"dtype_in": "fp16", "dtype_out": "fp64"}', BIND, "dtype_out: a product of fp16 is judged in fp16 or fp32;"),
         ('{"dtype_in": "bf16", "dtype_acc": "fp16"}', BIND, "dtype_acc: sums of bf16 are not kept in fp16; leave it"),
@@ -70,12 +69,9 @@ def test_what_a_file_declares_becomes_a_record(tmp_path):
         ('{"sizes": [100],\n "multiple_of": {"k": 8}}', BIND, "line 1: sizes: K = 100 is not a multiple of 8, as it"),
         ('{"name": "My Kernel"}', BIND, "name: 'My Kernel' does not match [...]; write a word of a-z, 0-9 and _"),
         ('{\n\n"baseline": "cublas.gem"}', BIND, "line 3: there is no baseline 'cublas.gem'; known baselines: cub."),
-        ('{"baseline": "cub.reduce"}', BIND, "line 1: cub.reduce is no baseline of gemm; choose another"),
         ('{"baseline": "no.py"}', BIND, "line 1: there is no no.py beside it; name a file there, or a library's call"),
         ('{"baseline": "mine.py"}', BIND, "line 1: mine.py must compute the same and have another name"),
         ("dict(op='gemm')", BIND, "line 1: write KERNEL = {...}, a dict of constants"),
-        ('{"sizes": [2 ** 12]}', BIND, "line 1: write KERNEL = {...}, a dict of constants"),
-        ("{}", "\n", "line 1: write def bind(a, b, c, stream), which returns what launches once"),
         ("{}", "\n\ndef bind(a, b):\n    pass\n", "line 3: write def bind(a, b, c, stream)"),
         ("{", "\n", "line 1: '{' was never closed; correct it"),
     ],
@@ -90,14 +86,10 @@ def test_a_wrong_declaration_is_one_line_with_file_line_and_remedy(declared, bin
         assert part in said
 
 
-@pytest.mark.parametrize("name", ["none.py", "."])
-def test_a_path_of_no_file_is_told(name, tmp_path):
-    with pytest.raises(UserError, match=r"there is no Python file .*; give the path of one that has KERNEL and bind"):
-        files.read(tmp_path / name)
-
-
 def test_a_baseline_of_ones_own_is_no_kernel_and_two_kernels_have_two_names(tmp_path):
     mine, theirs = file(tmp_path, '{"baseline": "theirs.py"}'), file(tmp_path, name="theirs.py")
+    with pytest.raises(UserError, match=r"there is no Python file .*; give the path of one that has KERNEL and bind"):
+        files.read(tmp_path)
     (found,) = files.named([theirs, mine, mine]).values()
     assert (found.path, found.kernel.timing.baseline, found.baseline.path) == (mine, "own.theirs", theirs)
     again = file(tmp_path, '{\n"name": "mine"}', "again.py")
@@ -118,7 +110,6 @@ def test_the_key_follows_what_the_file_uses_beside_it(tmp_path):
 
 HOW = {
     "import nosuch_package": "mine.py, line 1: the image torch has no package nosuch_package; do without it, or put it",
-    "1 / 0": "mine.py, line 1: ZeroDivisionError: division by zero",
     "import sys; sys.exit(3)": "mine.py, line 1: SystemExit: 3",
     "import os; os.abort()": "gate: its process was ended by SIGABRT",
     "import os; os._exit(0)": "gate: its process ended with exit code 0 before it was finished",
@@ -222,9 +213,7 @@ def test_an_honest_file_has_rows_beside_its_baseline(found, gpu):  # noqa: F811
 
 
 def test_a_baseline_of_ones_own_stands_where_a_library_would(found, gpu):  # noqa: F811
-    def half(a, b, c, stream):
-        return lambda: multiply(gpu, a, b, c) or gpu.work(gpu.launch_us)
-
+    half = lambda a, b, c, stream: lambda: multiply(gpu, a, b, c) or gpu.work(gpu.launch_us)  # noqa: E731
     said = found(lambda a, b, c, stream: lambda: multiply(gpu, a, b, c), half, baseline="theirs.py")
     rows = {(row["kernel"], row["cache"]): row for row in said["rows"]}
     assert said["against"].startswith("theirs.py ") and rows["own.theirs", "warm"]["toolkit"] == "library"
@@ -273,32 +262,15 @@ def test_a_cheat_that_only_a_file_can_try_has_no_row(cheat, words, found, gpu): 
 def test_the_page_and_the_figure_show_rows_and_what_has_none():
     """Of a run of examples/own/triton_persistent.py on an H200, and of a file that was refused."""
     timed = json.loads((ROOT / "tests/unit/data/own.json").read_text())
-    left = [{"kernel": "own.other", "toolkit": "own", "reason": "wrong at 512x512x512: on other inputs"}]
-    refused = {
-        **timed,
-        "kernel": "own.other",
-        "title": "Other",
-        "rows": [],
-        "regimes": [],
-        "skipped": left,
-        "gate": None,
-    }
+    left = {"kernel": "own.other", "toolkit": "own", "reason": "wrong at 512x512x512: on other inputs"}
+    none = {"rows": [], "regimes": [], "gate": None, "skipped": [left]}
+    refused = timed | none | {"kernel": "own.other", "title": "Other"}
     drawing = paper.own([timed, refused | {"ended": "gate: it did not end within 300 s"}])
-    assert [(row["regime"], round(row["ratio"], 4)) for row in drawing.table] == [
-        ("in turn", 0.3908), ("sustained", 0.4643), ("in bursts", 0.3899)
-    ]  # fmt: skip
+    ratios = {row["regime"]: round(row["ratio"], 4) for row in drawing.table}
+    assert ratios == {"in turn": 0.3908, "sustained": 0.4643, "in bursts": 0.3899}
     assert drawing.alt.endswith("None is faster than its baseline at any size.") and "not measured" in svg_of(drawing)
-    assert (
-        "Faster at some size: Triton, persistent."
-        in paper.own(
-            [
-                {
-                    **timed,
-                    "rows": [row | {"ratio": 1.2, "ratio_ci_low": 1.1, "ratio_ci_high": 1.3} for row in timed["rows"]],
-                }
-            ]
-        ).alt
-    )
+    faster = [row | {"ratio": 1.2, "ratio_ci_low": 1.1, "ratio_ci_high": 1.3} for row in timed["rows"]]
+    assert "Faster at some size: Triton, persistent." in paper.own([timed | {"rows": faster}]).alt
     environment = page._environment()
     template = environment.get_template("own.html.j2")
     macros = {"scroll": environment.get_template("macros.j2").module.scroll}

@@ -121,15 +121,11 @@ def test_measures() -> None:
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_nothing_that_is_not_finite_passes(bad: float) -> None:
     reference = np.ones((2, 2))
-    hi, lo = reference, np.zeros((2, 2))
-    c = reference.copy()
-    c[1, 0] = bad
-    difference = exact.minus_double_double(c, hi, lo)
-    assert exact.scaled(difference, reference) == math.inf
+    c = np.array([[1.0, 1.0], [bad, 1.0]])
+    difference = exact.minus_double_double(c, reference, np.zeros((2, 2)))
+    assert exact.scaled(difference, reference) == exact.frobenius(difference, reference) == math.inf
     assert exact.relative(np.abs(c - reference), reference) == math.inf
-    assert exact.frobenius(difference, reference) == math.inf
-    assert exact.articles(c, reference) == math.inf
-    assert exact.articles(c, reference, "max") == math.inf
+    assert exact.articles(c, reference) == exact.articles(c, reference, "max") == math.inf
 
 
 def test_inputs_are_what_they_say() -> None:
@@ -184,7 +180,6 @@ ONES = np.ones((2, 3))
         (lambda: set_aside(ONES / [1, 1, 0], ONES.T, "raise"), "2 rows of A and 0 columns of B hold Inf"),
         (lambda: pairs.select(2, 3, 0), "d is 0"),
         (lambda: moduli.moduli(1), "choose 2 to 24"),
-        (lambda: moduli.moduli(25), "choose 2 to 24"),
         (lambda: residues.exponents_by_products(ONES, ONES.T, 2), "take more moduli"),
         (lambda: exact.articles(ONES, ONES, "mean"), "'frobenius' or 'max'"),
         (lambda: bounds.smallest_d(split(ONES, 46), split(ONES.T, 46), ONES @ ONES.T, "mean"), "law is"),

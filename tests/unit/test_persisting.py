@@ -8,26 +8,24 @@ import pytest
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import l2_window
 
-SUCCESS = SimpleNamespace(name="CUDA_SUCCESS")
-REFUSED = SimpleNamespace(name="CUDA_ERROR_NOT_SUPPORTED")
+SUCCESS, REFUSED = SimpleNamespace(name="CUDA_SUCCESS"), SimpleNamespace(name="CUDA_ERROR_NOT_SUPPORTED")
+
+
+class Names:
+    """An enumeration of the driver: a member is its name."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
 
 
 class Driver:
     """What of cuda.bindings.driver the module uses; `windows` and `limits` log what was set."""
 
     CUresult = SimpleNamespace(CUDA_SUCCESS=SUCCESS)
-    CUdevice_attribute = SimpleNamespace(
-        CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE="aside",
-        CU_DEVICE_ATTRIBUTE_MAX_ACCESS_POLICY_WINDOW_SIZE="span",
-    )
-    CUlimit = SimpleNamespace(CU_LIMIT_PERSISTING_L2_CACHE_SIZE="limit")
-    CUaccessProperty = SimpleNamespace(
-        CU_ACCESS_PROPERTY_PERSISTING="keep", CU_ACCESS_PROPERTY_STREAMING="stream", CU_ACCESS_PROPERTY_NORMAL="normal"
-    )
-    CUstreamAttrID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW="window")
+    CUdevice_attribute = CUlimit = CUaccessProperty = CUstreamAttrID = Names()
 
     def __init__(self, aside: int, span: int, refuse: bool = False) -> None:
-        self.allowed, self.refuse = {"aside": aside, "span": span}, refuse
+        self.aside, self.span, self.refuse = aside, span, refuse
         self.windows: list[tuple] = []
         self.limits: list[int] = []
         self.resets = 0
@@ -39,7 +37,7 @@ class Driver:
         return SUCCESS, 0
 
     def cuDeviceGetAttribute(self, name, device):
-        return SUCCESS, self.allowed[name]
+        return SUCCESS, self.aside if "PERSISTING" in name else self.span
 
     def cuCtxSetLimit(self, which, value):
         self.limits.append(value)
@@ -54,7 +52,8 @@ class Driver:
 
     def cuStreamSetAttribute(self, stream, which, value):
         window = value.accessPolicyWindow
-        self.windows.append((stream, window.base_ptr, window.num_bytes, window.hitRatio, window.hitProp))
+        kind = window.hitProp.rpartition("_")[2]
+        self.windows.append((stream, window.base_ptr, window.num_bytes, window.hitRatio, kind))
         return (REFUSED if self.refuse and window.num_bytes else SUCCESS,)
 
 
@@ -77,9 +76,9 @@ def test_a_window_asks_for_no_more_than_the_gpu_allows(monkeypatch, size, aside,
     driver = use(monkeypatch, aside=3000, span=4000)
     with l2_window.window(SESSION, array(size)) as kept:
         assert kept == aside
-        assert driver.windows == [(7, 4096, span, 1.0, "keep")]
+        assert driver.windows == [(7, 4096, span, 1.0, "PERSISTING")]
         assert driver.limits == [aside]
-    assert driver.windows[1:] == [(7, 0, 0, 0.0, "normal")]
+    assert driver.windows[1:] == [(7, 0, 0, 0.0, "NORMAL")]
     assert driver.limits == [aside, 0] and driver.resets == 1
 
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from test_limits import data, said
 
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
@@ -141,20 +140,12 @@ def take(card: str, **times: float) -> TakeRows:
     return {"gpu": {"card": card}}, rows
 
 
-def test_it_is_said_how_far_takes_and_cards_are_apart():
-    nothing = pd.DataFrame(columns=REGIME_COLUMNS)
-
-    def limits(run: dict) -> list[str]:
-        of = data({"hopper": {}})
-        of.inputs.regimes = {"hopper": Regimes("hopper", nothing, run)}
-        return said(of).get("takes and cards", [])
-
+def test_takes_and_cards_are_as_far_apart_as_their_times():
     takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
-    same, other, earlier = limits(agreement(takes) | {"earlier": [{}]})
-    assert "on the same card" in same and same.endswith("changed by 1.0% at most.")
-    assert "on another card of the model" in other and earlier.startswith("hopper: some rows")
-    for run in (agreement(takes[:1]), {}):
-        assert limits(run) == []
+    spread = agreement(takes)["spread"][SUSTAINED]
+    assert spread["repeated"]["largest"] == pytest.approx(0.01, rel=0.01) and spread["between_cards"]["largest"] > 0.01
+    alone = agreement(takes[:1])["spread"].values()
+    assert not any(spread.get("repeated") or spread.get("between_cards") for spread in alone)
 
 
 def test_kernels_of_all_families_compete_for_a_use():

@@ -4,10 +4,9 @@ compute-sanitizer sees no hazard between TMA, wgmma and threads. Here the kernel
 model of mbarriers, TMA, wgmma and mma.sync (hopper_grid.hpp, mma_grid.hpp) in which copies and products take place as
 late, as early or as randomly as PTX allows. Bugs planted in the protocols must show.
 
-Not here: kernels/cute/5_hopper.cu. Its barriers, copies and wgmma are inline PTX in the headers of CuTe and CUTLASS,
-which are not at hand here; the model replaces the functions of kernels/common. Its ring is written after that of
-kernels/hopper/9_overlapped.cu, which does run here; the CuTe code itself is judged by the numerical gate alone. Of the
-port to the Python DSL, kernels/cute/dsl_hopper.py, test_ptx_rings.py runs the PTX.
+Not here: kernels/cute/5_hopper.cu and its port to the Python DSL, dsl_hopper.py: their barriers, copies and wgmma are
+in headers of CuTe and CUTLASS, which are not at hand here; the model replaces the functions of kernels/common. Their
+ring is written after that of kernels/hopper/9_overlapped.cu, which does run here; the numerical gate judges them alone.
 """
 
 import shutil

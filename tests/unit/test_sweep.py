@@ -40,27 +40,19 @@ def journal(tmp_path, said):
     return Journal(tmp_path / "journal", MACHINE, said.append)
 
 
-def test_an_entry_comes_back_only_under_the_identity_it_was_made_with(journal):
-    journal.put("a", {"build_key": "1"}, {"times": [1.5]})
-    assert journal.get("a", {"build_key": "1"}) == {"times": [1.5]}
-    assert journal.get("a", {"build_key": "2"}) is None
-    assert journal.get("b", {"build_key": "1"}) is None
-    assert Journal(journal.folder, MACHINE, print).get("a", {"build_key": "1"}) == {"times": [1.5]}
-
-
 @pytest.mark.parametrize(
     "spoil", [lambda text: text[: len(text) // 2], lambda text: text.replace("1.5", "2.5"), lambda text: "[]"]
 )
-def test_a_corrupt_entry_is_reported_and_the_others_stay(journal, said, spoil):
-    journal.put("a", {}, {"times": [1.5]})
+def test_an_entry_comes_back_whole_under_its_own_identity_or_not_at_all(journal, said, spoil):
+    journal.put("a", {"build_key": "1"}, {"times": [1.5]})
     journal.put("b", {}, {"times": [3.5]})
+    assert journal.get("a", {"build_key": "2"}) is None and journal.get("c", {}) is None
+    again = Journal(journal.folder, MACHINE, said.append)
+    assert again.get("a", {"build_key": "1"}) == {"times": [1.5]} and not said
     path = journal.folder / "a.json"
     path.write_text(spoil(path.read_text()))
-    assert journal.get("a", {}) is None
+    assert journal.get("a", {"build_key": "1"}) is None and journal.get("b", {}) == {"times": [3.5]}
     assert len(said) == 1 and "a.json is corrupt" in said[0]
-    assert journal.get("b", {}) == {"times": [3.5]}
-    journal.put("a", {}, {"times": [1.5]})
-    assert journal.get("a", {}) == {"times": [1.5]}
 
 
 @pytest.mark.parametrize("changed", [{"gpu": "GPU B"}, {"driver": "2.0"}, {"card": "c2"}])
@@ -72,8 +64,6 @@ def test_a_journal_of_another_machine_is_set_aside_whole(journal, tmp_path, said
     assert "belongs to GPU A, card c1, with driver 1.0" in said[0] and "set-aside-1" in said[0]
     assert f"this is {other['gpu']}, card {other['card']}, with driver {other['driver']}" in said[0]
     assert json.loads((tmp_path / "journal.set-aside-1" / "a.json").read_text())["payload"] == {"x": 1}
-    back = Journal(tmp_path / "journal", MACHINE, said.append)
-    assert back.get("a", {}) is None and (tmp_path / "journal.set-aside-2").is_dir()
 
 
 def test_every_combination_is_a_point_and_each_baseline_one_too():
@@ -126,17 +116,14 @@ def gate(**changes):
     ],
 )
 def test_only_what_passed_its_gate_as_this_very_binary_is_timed(tmp_path, content, reason):
-    (tmp_path / "ladder.a.json").write_text(json.dumps(content))
+    verdict = tmp_path / "ladder.a.json"
+    for text in ("", "{", '{"passed": true}', '{"passed": true, "toolkits": {"cuda13": {}}}'):
+        with pytest.raises(UserError, match="gates stage"):
+            plan.not_timeable("ladder.a", "cuda13", "k1", tmp_path)
+        verdict.write_text(text)
+    verdict.write_text(json.dumps(content))
     found = plan.not_timeable("ladder.a", "cuda13", "k1", tmp_path)
     assert found is None if reason is None else reason in found
-
-
-@pytest.mark.parametrize("text", [None, "{", '{"passed": true}', '{"passed": true, "toolkits": {"cuda13": {}}}'])
-def test_a_missing_or_corrupt_verdict_is_an_error(tmp_path, text):
-    if text is not None:
-        (tmp_path / "ladder.a.json").write_text(text)
-    with pytest.raises(UserError, match="gates stage"):
-        plan.not_timeable("ladder.a", "cuda13", "k1", tmp_path)
 
 
 def gpu(capability=(8, 9), sms=128, mhz=2520, **facts):
@@ -203,14 +190,23 @@ def test_a_size_whose_products_in_fp64_take_too_long_here_is_left_out_with_the_s
     assert reason in found and bool(found) == bool(reason)
 
 
-def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add():
-    assert work(make("a"), Shape(2, 3, 5)) == (60.0, 4.0 * (10 + 15 + 6))
-    halves = make("h", dtype_in="bf16", dtype_out="fp32", layout="row,col,row")
-    assert work(halves, Shape(2, 3, 5)) == (60.0, 2.0 * (10 + 15) + 4.0 * 6)
-    assert work(make("v", op="vector_add"), Shape(1, 8, 1)) == (None, 96.0)
-    assert work(make("c", op="ceiling_bytes"), Shape(1, 8, 1)) == (None, 256.0)
-    loop = make("f", op="ceiling_flops", params={"iterations": 8, "ffma_per_iteration": 512})
-    assert work(loop, Shape(1, 1, 1)) == (2.0 * 32 * 8 * 512, None)
+@pytest.mark.parametrize(
+    ("options", "shape", "operations", "moved"),
+    [
+        ({}, Shape(2, 3, 5), 60.0, 4.0 * (10 + 15 + 6)),
+        ({"dtype_in": "bf16", "layout": "row,col,row"}, Shape(2, 3, 5), 60.0, 2.0 * (10 + 15) + 4.0 * 6),
+        ({"op": "vector_add"}, Shape(1, 8, 1), None, 96.0),
+        ({"op": "ceiling_bytes"}, Shape(1, 8, 1), None, 256.0),
+        (
+            {"op": "ceiling_flops", "params": {"iterations": 8, "ffma_per_iteration": 512}},
+            Shape(1, 1, 1),
+            2.0 * 32 * 8 * 512,
+            None,
+        ),
+    ],
+)
+def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add(options, shape, operations, moved):
+    assert work(make("a", **options), shape) == (operations, moved)
 
 
 DOCUMENT = {"rounds": 3, "interval": 0.01, "seconds_per_round": 0.1, "samples_per_round": [3, 60], "caches": ["warm"]}
@@ -332,22 +328,19 @@ def test_rows_and_samples_follow_from_the_rounds(sweep):
     assert [one.point for one in found] == [kernel], "what has no round has no row"
     cells = results.summary_row(sweep, found[0])
     row = SimpleNamespace(**cells)
-    assert (row.kernel, row.family, row.rung, row.arch, row.build_key) == ("ladder.a", "ladder", "L1", "sm_90", "k1")
-    assert (row.samples, row.rounds, row.median_us, row.status) == (9, 3, 203.0, "current")
+    assert (row.kernel, row.arch, row.build_key, row.samples, row.rounds, row.median_us, row.status) == (
+        *("ladder.a", "sm_90", "k1", 9, 3, 203.0, "current"),
+    )
     assert row.ci_low_us <= 201.0 and row.ci_high_us >= 205.0
     assert row.tflops == pytest.approx(2 * 256**3 / 203.0 * 1e-6)
     assert (row.baseline, row.baseline_median_us) == ("cublas.sgemm", 100.0)
     assert row.ratio == pytest.approx(100.0 / 203.0, rel=0.01) and row.ratio_ci_low < row.ratio < row.ratio_ci_high
     assert (row.err_scaled_max, row.clock_mhz, row.throttle) == (2.5, 1980, "sw_power_cap")
-    check_cells(ROW, read(csv_text([cells], SUMMARY_COLUMNS)), "summary.csv")
+    check_cells(ROW, list(csv.DictReader(io.StringIO(csv_text([cells], SUMMARY_COLUMNS)))), "summary.csv")
     samples = results.samples_frame(sweep, found)
     assert list(samples.columns) == SAMPLE_COLUMNS and list(samples.index) == list(range(9))
     assert samples["time_us"].tolist()[3:6] == [202.0, 203.0, 204.0] and samples["round"].tolist()[3:6] == [1] * 3
     assert results.samples_frame(sweep, []).empty
-
-
-def read(text):
-    return list(csv.DictReader(io.StringIO(text)))
 
 
 def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, said, monkeypatch, tmp_path):
@@ -356,21 +349,19 @@ def test_counters_are_asked_for_once_and_not_again_for_the_same_binaries(sweep, 
     def collect(session, runs):
         ((loaded, shape),) = runs
         asked.append((loaded.kernel.id, loaded.toolkit, shape))
-        kernel, toolkit, shape = asked[-1]
-        where = {"kernel": kernel, "toolkit": toolkit, "m": shape.m, "n": shape.n, "k": shape.k, "build_key": "k1"}
+        where = {"kernel": "ladder.a", "toolkit": "cuda13", "m": 256, "n": 256, "k": 256, "build_key": "k1"}
         return [where | {"metric": "dram__bytes.sum", "value": 12, "unit": "byte", "status": "current"}], ""
 
     monkeypatch.setattr(results, "collect", collect)
     for _ in range(2):
         results.write_counters(sweep, tmp_path, said.append)
     assert asked == [("ladder.a", "cuda13", Shape.cube(256))] and not said
-    (row,) = read((tmp_path / "counters.csv").read_text())
+    (row,) = csv.DictReader(io.StringIO((tmp_path / "counters.csv").read_text()))
     assert (row["kernel"], row["value"], row["status"]) == ("ladder.a", "12", "current")
     monkeypatch.setattr(results, "collect", lambda *_: ([], "CUPTI is not installed"))
     sweep.journal.folder.joinpath("counters.json").unlink()
     results.write_counters(sweep, tmp_path, said.append)
     assert said == ["no hardware counters: CUPTI is not installed"]
-    assert read((tmp_path / "counters.csv").read_text()) == []
 
 
 def test_some_sizes_may_be_left_to_some_kernels_of_a_family():

@@ -12,37 +12,27 @@ PLAN = Plan(interval=0.01, seconds=0.4, least=3, most=200)
 class Machine:
     """A simulated clock and kernel: pairs cost `pair_seconds` and scatter by `noise`."""
 
-    def __init__(self, pair_seconds, noise, baseline=True, seed=0):
-        self.now, self.calls = 0.0, []
-        self._cost, self._noise, self._baseline = pair_seconds, noise, baseline
-        self._random = np.random.default_rng(seed)
+    def __init__(self, pair_seconds, noise):
+        self.now, self._cost, self._noise = 0.0, pair_seconds, noise
+        self._random = np.random.default_rng(0)
 
     def clock(self):
         return self.now
 
     def measure(self, count):
-        self.calls.append(count)
         self.now += count * self._cost
-        kernel = 100 * (1 + self._noise * self._random.standard_normal(count))
-        baseline = 50 * (1 + self._noise * self._random.standard_normal(count))
-        return [(float(a), float(b) if self._baseline else None) for a, b in zip(kernel, baseline, strict=True)]
+        spread = 1 + self._noise * self._random.standard_normal((count, 2))
+        return [(100 * float(time), 50 * float(baseline)) for time, baseline in spread]
 
     def collect(self, plan=PLAN):
         return timing.collect(self.measure, plan, self._cost, self.clock)
 
 
-def test_a_quiet_point_stops_as_soon_as_its_interval_is_narrow():
-    machine = Machine(0.001, 0.0005)
-    burst = machine.collect()
-    assert burst.settled(PLAN.interval)
-    assert 6 <= len(burst.times) < 100
-    assert machine.now < PLAN.seconds
-
-
-def test_a_noisy_point_stops_when_its_seconds_are_spent():
-    machine = Machine(0.01, 0.2)
-    assert not machine.collect().settled(PLAN.interval)
-    assert PLAN.seconds <= machine.now + 0.011 <= PLAN.seconds + 0.06
+def test_a_quiet_point_stops_as_soon_as_its_interval_is_narrow_and_a_noisy_one_when_its_seconds_are_spent():
+    quiet, noisy = Machine(0.001, 0.0005), Machine(0.01, 0.2)
+    burst = quiet.collect()
+    assert burst.settled(PLAN.interval) and 6 <= len(burst.times) < 100 and quiet.now < PLAN.seconds
+    assert not noisy.collect().settled(PLAN.interval) and PLAN.seconds <= noisy.now + 0.011 <= PLAN.seconds + 0.06
 
 
 @pytest.mark.parametrize(
@@ -58,16 +48,19 @@ def test_pairs_are_as_many_as_the_seconds_and_the_plan_allow(seconds_of_a_pair, 
     assert len(Machine(seconds_of_a_pair, noise).collect(plan).times) == pairs
 
 
-def test_a_noisy_baseline_keeps_the_round_going():
-    burst = timing.Burst()
-    quiet = [100.0 + 0.001 * index for index in range(20)]
-    burst.add([(time_us, None) for time_us in quiet])
-    assert burst.settled(0.01)
-    noisy = timing.Burst()
-    noisy.add([(time_us, 50.0 + 20 * (index % 2)) for index, time_us in enumerate(quiet)])
-    assert not noisy.settled(0.01)
-    five = timing.Burst([100.0] * 5, [50.0] * 5)
-    assert not five.settled(0.01) and timing.Burst([100.0] * 6, [200.0] * 6).settled(0.0)
+@pytest.mark.parametrize(
+    ("times", "baseline", "interval", "settled"),
+    [
+        ([100.0 + 0.001 * index for index in range(20)], [], 0.01, True),
+        ([100.0] * 20, [50.0, 70.0] * 10, 0.01, False),  # a noisy baseline keeps the round going
+        ([100.0] * 5, [50.0] * 5, 0.01, False),
+        ([100.0] * 6, [200.0] * 6, 0.0, True),
+        ([100.0, 102.0] * 10, [200.0, 204.0] * 10, 0.03, True),  # a drift that both sides share
+        ([100.0, 102.0] * 10, [200.0, 2e4 / 102] * 10, 0.03, False),
+    ],
+)
+def test_a_round_is_settled_once_its_times_and_its_ratio_are_narrow(times, baseline, interval, settled):
+    assert timing.Burst(times, baseline).settled(interval) == settled
 
 
 @pytest.mark.parametrize("size", [1 << 18, 3 << 20, 60 << 20, 1 << 30])
@@ -99,12 +92,6 @@ def test_sensors_are_summed_up_and_every_throttle_reason_is_kept():
     assert found == {"clock_mhz": 1900, "power_w": 495.0, "temp_c": 61, "throttle": "sw_power_cap+hw_thermal_slowdown"}
     assert timing.summarize_sensors([{**readings[0]}])["throttle"] == "none"
     assert set(timing.summarize_sensors([]).values()) == {None}
-
-
-def test_a_drift_that_both_sides_share_leaves_the_ratio_narrow():
-    times = [100.0, 102.0] * 10
-    assert timing.Burst(times, [2 * time for time in times]).settled(0.03)
-    assert not timing.Burst(times, [2e4 / time for time in times]).settled(0.03), "the ratio varies twice as much"
 
 
 def test_a_short_launch_on_either_side_asks_for_graphs():

@@ -109,25 +109,18 @@ def listing_file(folder, tunable, changes=lambda candidate: {}):
     return folder
 
 
-def cut_records(folder):
-    for path in folder.glob("*.json"):
-        path.write_text(path.read_text().replace("registers", "r"))
-
-
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
         (lambda path, tunable: path.unlink(), r"is missing; run the compile step again: .*--kernel ladder\.scale"),
         (lambda path, tunable: path.write_text("{"), "is corrupt"),
-        (lambda path, tunable: cut_records(path.parent), "a candidate's record .* is corrupt"),
         (lambda path, tunable: path.write_text(path.read_text().replace("scale_tuned", "else")), r"of ladder\.else"),
-        (lambda path, tunable: tunable.space.update(steps=(1, 2)), "a candidate's record .* is missing"),
         (
             lambda path, tunable: next(iter(candidates.candidates(tunable))).kernel.source_path.write_text("// new"),
             "other sources",
         ),
     ],
-    ids=["missing", "cut", "a field less", "another tunable", "another space", "edited"],
+    ids=["missing", "cut", "another tunable", "edited"],
 )
 def test_a_listing_that_does_not_fit_is_refused(tunable, tmp_path, spoil, said):
     folder = listing_file(tmp_path / "built", tunable)
@@ -171,7 +164,6 @@ def test_a_third_and_then_five_go_on_and_the_fastest_wins():
     standings = benches.successive_halving([f"c{index:02}" for index in range(30)], SIZES, measure)
     assert [len(names) for names, _ in timed.values()] == [30, 10, 5]
     assert [sizes for _, sizes in timed.values()] == [SIZES[:1], SIZES, SIZES]
-    assert timed["final"][0] == ["c29", "c28", "c27", "c26", "c25"]
     assert list(standings)[:6] == ["c29", "c28", "c27", "c26", "c25", "c24"]
     assert [standings[name].stage for name in ("c25", "c24", "c20", "c19")] == ["final", "close", "close", "coarse"]
     assert len(standings) == 30
@@ -266,7 +258,7 @@ def test_a_search_from_the_listing_to_the_winner(bench, tunable, tmp_path):
 
 def test_a_candidate_that_fails_ends_the_process_and_is_left_out_by_the_next(bench, monkeypatch, tmp_path):
     first = bench()
-    names, timed = list(first.listing.candidates), []
+    names = list(first.listing.candidates)
 
     def crash(self, session, binary):
         raise RuntimeError("illegal memory access")
@@ -279,39 +271,16 @@ def test_a_candidate_that_fails_ends_the_process_and_is_left_out_by_the_next(ben
     assert again.verdict(names[0]) == "illegal memory access" and again.judge(names[:2]) == names[1:2]
     candidates.marker(tmp_path / "journal").write_text(names[1])
     assert bench().verdict(names[1]) == "", "its process was ended by somebody"
-
-    real = timing.Timer.burst
-
-    def fails_while_it_is_timed(self, *given):
-        if name := candidates.suspect(tmp_path / "journal"):
-            timed.append(name)
-            raise UserError("a kernel failed")
-        return real(self, *given)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(timing.Timer, "burst", fails_while_it_is_timed)
-        with pytest.raises(candidates.Broken):
-            again.measure(benches.STAGES[0], names[1:], SIZES[:1])
-    assert timed[0] in names[1:] and bench().verdict(timed[0]) == "a kernel failed"
-
-
-def test_a_full_disk_is_no_candidates_fault(bench, tmp_path):
-    made = bench()
-    name = next(iter(made.listing.candidates))
-    with pytest.raises(OSError, match="full"), made.at_work(name):
-        assert candidates.suspect(tmp_path / "journal") == name
+    with pytest.raises(OSError, match="full"), again.at_work(names[2]):  # which is no candidate's fault
+        assert candidates.suspect(tmp_path / "journal") == names[2]
         assert signal.getitimer(signal.ITIMER_REAL)[0] > candidates.HANG_SECONDS / 2, "a hang would end it"
         raise OSError("the disk is full")
-    assert not candidates.marker(tmp_path / "journal").exists()
-    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0 and bench().verdict(name) is None
-
-
-def test_a_library_that_is_wrong_is_compared_with_nothing(bench, monkeypatch):
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0 and bench().verdict(names[2]) is None
     library = baselines.baseline("cublas.sgemm")
     wrong = replace(library, bind=lambda _, given: lambda: given.output.fill(1))
     monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", wrong)
     with pytest.raises(UserError, match=r"cublas\.sgemm is wrong at .*nothing is compared with it"):
-        bench().measure(benches.STAGES[0], list(bench().listing.candidates)[:1], SIZES[:1])
+        again.measure(benches.STAGES[0], names[1:2], SIZES[:1])
 
 
 def test_candidates_of_another_gpu_and_too_old_a_driver_are_refused(bench, session):
@@ -327,7 +296,6 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
     monkeypatch.setattr(stage, "end_with_parent", lambda: None)
     monkeypatch.setattr(device, "open_gpu", lambda card: session)
     monkeypatch.setattr(device, "exclusive", lambda session: contextlib.nullcontext())
-    monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
     out = tmp_path / "out.json"
 
     def run():
@@ -341,11 +309,6 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
     assert not out.exists()
     assert run() == 0
     assert json.loads(out.read_text())["count"]["timed"] == 2 and out.with_suffix(".csv").is_file()
-    install([out])
-    monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
-    (winner,) = registry.tuned(tunable)
-    measured = {key.build_key(candidate.kernel, "13.0") for candidate in candidates.candidates(tunable)}
-    assert key.build_key(winner, "13.0") in measured
 
 
 WORKER = """\
@@ -384,11 +347,6 @@ def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, do
     assert (tmp_path / "seen-1").read_text() == ""
     if seen is not None:
         assert (tmp_path / "seen-2").read_text() == seen
-
-
-def test_a_process_that_ends_before_it_has_read_the_marker_is_not_replaced(tmp_path):
-    worker = f"open({str(candidates.marker(tmp_path))!r}, 'w').write('abc it failed'); raise SystemExit(3)"
-    assert candidates.supervise([sys.executable, "-c", worker], tmp_path) == 3
 
 
 def result_file(path, params, kernel="ladder.scale_tuned"):
@@ -451,9 +409,7 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
     assert [compiled.error is None for compiled in compiled_of.values()] == [True, True, False]
     assert "the tile is too large" in compiled_of[128].error
     assert [compiled_of[tile].shared_bytes for tile in (32, 64)] == [128, 256]
-    assert compiled_of[32].spill_bytes == 0 and 8 <= compiled_of[32].registers <= 64
-    assert listing.binary(named[32]).stat().st_size > 500
-    assert not listing.binary(named[128]).exists()
+    assert compiled_of[32].spill_bytes == 0 and not listing.binary(named[128]).exists()
     assert Listing.read(folder, roomy).compiled == listing.compiled
 
     made = []
@@ -464,16 +420,10 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
         return real(self, kernel, *rest)
 
     monkeypatch.setattr(nvcc.Nvcc, "compile", noted)
-    assert candidates.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
-    assert made == []
     listing.binary(named[64]).unlink()
     (folder / f"{named[32]}.json").write_text("{")
     assert candidates.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
-    assert [params["tile"] for params in made] == [32, 64]
-
-
-@pytest.mark.containers
-def test_a_space_of_which_nothing_compiles_is_an_error(toolkit, tunable, tmp_path):
+    assert [params["tile"] for params in made] == [32, 64], "the third is as it was"
     hopeless = replace(tunable, allowed=lambda params: params["tile"] * params["steps"] > 256)
     with pytest.raises(UserError, match=r"no candidate of ladder\.scale_tuned compiles.*the tile is too large"):
         candidates.compile_all(hopeless, toolkit, "90", tmp_path, 1)

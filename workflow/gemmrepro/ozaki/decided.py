@@ -8,7 +8,7 @@ of C the number of moduli with which
 
 holds for all its elements, x and y being norms, sigma and tau sums of magnitudes, R what `moduli` leaves of the radius;
 and then one number for all tiles, the tiles that ask for more being multiplied in double. `kernels/crt/NOTES.md` proves
-the inequality; tests/unit/scheme2_model.py decides the same in NumPy.
+the inequality.
 """
 
 from __future__ import annotations
