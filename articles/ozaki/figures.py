@@ -33,8 +33,8 @@ def _says(pairs: Any) -> str:
     if ahead["measured"]:
         return ""
     if not ahead["published"]:
-        return "Slower than cuBLAS FP64 at every size, in print and here"
-    return f"Faster than cuBLAS FP64 up to {speed['published'].max():.3g} times in print, and at no size here"
+        return "Slower than cuBLAS FP64 everywhere, in print and here"
+    return f"Faster than cuBLAS FP64 up to {speed['published'].max():.3g} times in print, and nowhere here"
 
 
 COMPARABLE = (

@@ -20,10 +20,10 @@ def mma_sync(inputs: Inputs) -> Drawing:
 def _says(current: pd.DataFrame, _gpu: str) -> str:
     """What mma.sync itself reaches, and the article's last kernel."""
     both = current[current["published"].notna()]
-    limit, last = current["limit"].dropna(), format_number(both["ratio"].iloc[-1]) if len(both) else ""
-    if limit.empty or not last:
+    if both.empty or pd.isna(both["limit"].iloc[-1]):
         return ""
-    reached = f"the article's last kernel reaches {last}"
-    if limit.max() < 1:
+    limit, ratio = both[["limit", "ratio"]].iloc[-1]
+    reached = f"the article's last kernel reaches {format_number(ratio)}"
+    if current["limit"].max() < 1:
         return f"mma.sync itself stays below cuBLAS; {reached}"
-    return f"A loop of nothing but mma.sync reaches {format_number(limit.iloc[-1])} of cuBLAS; {reached}"
+    return f"A loop of nothing but mma.sync reaches {format_number(limit)} of cuBLAS; {reached}"

@@ -141,7 +141,7 @@ def _words(shown: pd.DataFrame, size: int, caption: str) -> tuple[str, str, str]
     first = f"At {size} no scheme is faster than DGEMM and as accurate."
     if len(winners):
         times = format_number(winners["ratio"].iloc[0])
-        title = f"{winners['label'].iloc[0]} are {times} times as fast as DGEMM and no less accurate"
+        title = f"{winners['label'].iloc[0]} are faster than DGEMM and no less accurate"
         title += "" if winners["marker"].isin(["^", "D"]).any() else "; bf16 slices are not"
         first = f"At {size} {listed(list(winners['label']))} are faster than DGEMM and no less accurate, up to "
         first += f"{times} times as fast."

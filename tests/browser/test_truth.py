@@ -16,6 +16,7 @@ from support import ROOT, alone
 
 from gemmrepro import registry
 from gemmrepro.paper import text
+from gemmrepro.registry import ladders
 
 
 def with_numbers(report: Path) -> list[Path]:
@@ -99,7 +100,8 @@ def test_the_first_page_explains_its_terms_and_names_its_kernels(page, report):
     assert re.findall(rf"\b(?:{PRIVATE})\b", seen) == []
     names: dict[str, set[str]] = {}
     for kernel in (kernel for family in registry.family_names() for kernel in registry.kernels(family)):
-        names.setdefault(kernel.rung, set()).add(kernel.name)
+        spoken = re.search(r"(?<= )\w+", ladders.label(kernel))
+        names.setdefault(kernel.rung, set()).update({kernel.name, spoken[0] if spoken else ""})
     rungs = [rung for rung in names if re.match(r"[A-Z]\d", rung) and rung not in ("L1", "L2")]
     bare = [
         found[0]

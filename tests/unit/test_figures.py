@@ -231,7 +231,7 @@ def test_tuned_twins_stand_beside_their_rung_and_ceilings_over_the_same_library(
     assert table["L7 Warptile, tuned"]["published"] is None and table["L7.1 Async copy"]["published"] is None
     names = list(table)
     assert names.index("L7 Warptile, tuned") == names.index("L7 Warptile") + 1 < names.index("L7.1 Async copy")
-    assert "Hollow grey" not in every["hopper"].caption and "Strokes" in roofed.caption
+    assert "Hollow grey" not in every["hopper"].caption and "Ticks" in roofed.caption
     shown = ladder.rungs(measured["hopper"], 850)[1].dropna(subset=["limit"])
     assert (shown["limit"] / shown["ratio"] * shown["tflops"]).to_numpy() == pytest.approx(850)
     with pytest.raises(UserError, match="there is no kernel"):

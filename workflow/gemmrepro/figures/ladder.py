@@ -84,7 +84,10 @@ def rungs(measured: Measurements, roof: float = math.nan) -> tuple[int, pd.DataF
                 error = row.get("error") if is_scheme(rung) else math.nan
                 own = {"kind": "here"} if is_rung else {"kind": "tuned", "published": math.nan}
                 found.append({**about, **row, **own, "limit": limit, "error": error})
-    return size, pd.DataFrame(found, columns=COLUMNS)
+    frame = pd.DataFrame(found, columns=COLUMNS)
+    # Beside rungs with values those without any are left out: an empty line says nothing.
+    valued = frame["ratio"].notna() | frame["published"].notna()
+    return size, frame[valued] if frame["ratio"].notna().any() else frame
 
 
 def ratio(inputs: Inputs) -> Drawing:
@@ -114,7 +117,7 @@ def draw(
         f"{f', built by {measured.toolkit}' if measured.toolkit else ''}.",
         f"Hollow grey: as published for {listed(sorted({row['hardware'] for row in printed}))}{at}." if printed else "",
         "Triangles: the same source, with constants tuned here." if (shown["kind"] == "tuned").any() else "",
-        "Strokes: such multiplications alone." if shown["limit"].notna().any() else "",
+        "Ticks: a loop of that instruction alone." if shown["limit"].notna().any() else "",
         "Error: of the timed product, relative in the Frobenius norm." if shown["error"].notna().any() else "",
         origin(measured),
     )

@@ -91,10 +91,10 @@ def headlines(inputs: Inputs) -> Drawing:
             f"Farthest: {far.article}, {far.name}: {far.texts[0]} in print, {far.texts[1]} here.",
         )
     caption = (
-        "What each article is known for, as a multiple of what it is compared with. Throughputs are drawn over what "
-        "their published share of the chip makes expect here."
+        "What each article is known for, as a multiple of what it is compared with. Throughputs are drawn over the "
+        "throughput expected here from the published share of the peak."
     )
-    caption += " †: by a program of the same idea, not the author's." if any(each.mark for each in shown) else ""
+    caption += " †: by our own program of the same idea." if any(each.mark for each in shown) else ""
     table = [
         {"article": each.article, "claim": each.claim.id, "verdict": each.judge.verdict}
         | {"program": each.claim.program}
@@ -151,8 +151,8 @@ def stated(inputs: Inputs, family: str) -> Drawing:
             *(f"Farthest: {_printed(claim, inputs)} in print, {_here(claim)} here." for claim, _ in outside[:1]),
         )
     caption = (
-        f"Statements of {article} with one number: measured over published, or over what the published share of the "
-        "chip makes expect here. Those within their tolerance share a line; of the others the "
+        f"Statements of {article} with one number: measured over published, or over what is expected "
+        "here from the published share of the peak. Those within their tolerance share a line; of the others the "
         f"{MOST} farthest have one each, on whose medians the title rests."
     )
     table = [
@@ -386,7 +386,7 @@ def _regimes_title(lines: Sequence[RegimeLine]) -> str:
     saved = [1 - each.joules / each.library_joules for each in hot if each and each.joules and each.library_joules]
     ahead = all(winner.ratio > 1 for line in lines for winner in line.winners.values() if winner)
     if saved and min(saved) > 0.05 and ahead:
-        return f"Faster than the library however it is used, on at least {min(saved):.0%} less energy"
+        return f"Faster than the library wherever intervals are narrow, on at least {min(saved):.0%} less energy"
     return "The same kernels lead in turn, sustained and in bursts"
 
 

@@ -54,11 +54,13 @@ def bounds_elements(kernel: registry.Kernel) -> bool:
 
 @dataclass(frozen=True)
 class ErrorView:
-    """A kernel's relative Frobenius error and its baseline's on the same operands, N(0, 1); `anchor` is a row's id."""
+    """A kernel's relative Frobenius error and its baseline's on the same operands, N(0, 1); `anchor` is a row's id.
+    `is_bound`: the value is an upper bound."""
 
     value: float
     baseline: float
     anchor: str
+    is_bound: bool = False
 
     @property
     def text(self) -> str:
@@ -99,7 +101,7 @@ class Accuracies:
                 return exact
             dgemm = self(DGEMM, row["n"])
             baseline = dgemm.value if dgemm else None
-        return None if baseline is None else ErrorView(float(row[COLUMN]), baseline, anchor)
+        return None if baseline is None else ErrorView(float(row[COLUMN]), baseline, anchor, row["dtype"] == TYPE)
 
 
 SAME_TAKE = 1e-4
