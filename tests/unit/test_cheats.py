@@ -7,7 +7,7 @@ as CUDA kernels are in tests/gpu/test_gpu_cheats.py.
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from types import SimpleNamespace
 
@@ -35,12 +35,13 @@ REFERENCES = gemm.References()
 
 @dataclass
 class Gpu:
-    """The simulated GPU: its clock, and when it was last busy."""
+    """The simulated GPU: its clock, when it was last busy, and work on streams that nobody waits for."""
 
     now: float = 0.0
     idle_since: float = -1e9
     launch_us: float = WORK_US
     in_graph: bool = False
+    elsewhere: list[Callable[[], None]] = field(default_factory=list)
 
     def work(self, microseconds: float) -> None:
         self.now += microseconds
