@@ -15,8 +15,9 @@ def nothing_compiled_yet(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def the_reference_at_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test that opens a GPU leaves no card behind."""
+    """A test that opens a GPU, or tunes, leaves neither a card nor a choice of constants behind."""
     monkeypatch.setattr(card, "_at_hand", card.REFERENCE)
+    monkeypatch.setenv("GEMMREPRO_TUNED", "h200")
 
 
 @pytest.fixture(scope="session")

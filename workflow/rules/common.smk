@@ -74,6 +74,8 @@ try:
     if CONTAINERS:
         places.check_machine()
     command_line.settle(config, workflow.config_settings.config, workflow.config_settings.overwrite_config)
+    # A job, or a run inside another, inherits the outer run's choice of constants.
+    os.environ.pop("GEMMREPRO_TUNED", None)
     check_configuration(config, files=workflow.configfiles if OWN else [])
     BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
     places.check_paths(CONTAINERS, bound=[Path(BUILD_CACHE[CACHE])])
