@@ -361,7 +361,8 @@ EXPERIMENTS = (
     Experiment(
         name="forms",
         title="Forms of level H14 alone",
-        question="What time and energy does each form take alone, hot and from rest? Does the host choose the best?",
+        question="What time and energy does each form take in under a second alone, before clock and power are steady, and "
+        "from rest? Does the host choose the best?",
         kernels=(FORMS,),
         libraries=(LIBRARY,),
         parameters={"ns": SIZES_OF_FORMS},
@@ -375,7 +376,7 @@ EXPERIMENTS = (
             Column("burst_tflops", "throughput of six launches from rest", "TFLOP/s"),
             Column("clock_mhz", "SM clock as NVML reports it, hot", "MHz"),
             Column("power_w", "power, hot", "W"),
-            Column("joules", "energy of a launch, hot", "J"),
+            Column("joules", "power_w times time_us, hot; not the energy of the sustained regime", "J"),
         ),
         points=lambda parameters: [{"n": n} for n in parameters["ns"]],
         measure=_forms,

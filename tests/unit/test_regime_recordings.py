@@ -22,7 +22,7 @@ from gemmrepro.measure.recording import write_manifest
 from gemmrepro.measure.regimes import BURST, REGIMES, SUSTAINED
 from gemmrepro.recordings import bring
 from gemmrepro.recordings import regimes as checks
-from gemmrepro.recordings.regimes import between_cards, by_card, repeated
+from gemmrepro.recordings.regimes import between_cards, by_take, repeated
 
 KERNELS = ("ladder.naive", "ladder.smem")
 TAKE = f"recorded/gpu/ladder/{regime_files.FOLDER}/1"
@@ -298,4 +298,8 @@ def test_takes_of_a_card_and_cards_are_held_apart():
     assert between_cards(takes(A1, A2), SUSTAINED) is None
     some = [A1, ("b", "0", {"x": 101.0, "y": 10.3}), ("c", "0", {"x": 104.0})]
     assert between_cards(takes(*some), SUSTAINED)["largest"] == pytest.approx(0.04)
-    assert by_card(takes(*some))["rows"][1]["times_us"] == [10.0, 10.3, None]
+    rows = takes(*some).assign(ratio=[1.0, 1.1, 1.02, 1.2, 1.03])
+    assert [(each["point"]["kernel"], each["ratios"]) for each in by_take(rows)] == [
+        ("x", [1.0, 1.02, 1.03]),
+        ("y", [1.1, 1.2]),
+    ]

@@ -8,9 +8,9 @@ import pytest
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes
-from gemmrepro.paper import exports
-from gemmrepro.paper.regimes import Accuracies, recommendations, regime_lines, use_cases
-from gemmrepro.paper.text import NONE, View, regime_row_view, row_anchor
+from gemmrepro.paper import exports, page
+from gemmrepro.paper.regimes import Accuracies, Entry, leaders, recommendations, regime_lines, use_cases
+from gemmrepro.paper.text import NONE, View, interval, regime_row_view, row_anchor
 from gemmrepro.recordings.regimes import TakeRows, agreement
 
 RATIOS = {
@@ -70,10 +70,17 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
     cells |= {"ratio_ci_low": 0.98, "ratio_ci_high": 1.02, "tflops": 687.2, "temp_c": 60.0, "throttle": "sw_power_cap"}
     shown = regime_row_view(row("hopper.by_size", SUSTAINED, 1.0, **cells))
     assert (shown.blocks, shown.joules, shown.row.size) == ("6 blocks, all steady", "0.140", "4096")
-    assert shown.row.time == "200.0 \N{MICRO SIGN}s" and shown.row.ratio_interval == "[0.9800, 1.020]"
+    assert shown.row.time == "200.0 \N{MICRO SIGN}s" and shown.row.ratio_interval == "[0.98, 1.02]"
     said = exports._row("hopper-by-size-alone", shown.row, shown.regime, shown.blocks, shown.joules)
     assert said[:3] == ["hopper-by-size-alone", "bf16 4096, sustained, cuda13", shown.row.time]
     assert said[9:11] == ["60", "6 blocks, all steady"] and said[14:] == [SUSTAINED, "0.001700", NONE, "0.140"]
+
+
+LOCKSTEP, BY_SIZE, NAN = "H10 Blocks in lockstep", "H13 Tile chosen by size", float("nan")
+
+
+def tied(use: View) -> dict[str, tuple[int, ...]]:
+    return {entry.name: sizes for entry, sizes in use.ties}
 
 
 def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: object) -> list[View]:
@@ -97,19 +104,39 @@ def test_a_kernel_is_recommended_for_the_sizes_at_which_none_is_surely_faster_th
     rows = [row(kernel, SUSTAINED, ratio, n=n) for n, of in ratios.items() for kernel, ratio in of.items()]
     library, kernel = sustained(*rows)
     assert (library.kernel, [line.n for line in library.lines]) == ("", [1024, 2048])
-    assert library.ties == {"H10 lockstep": (2048,), "H13 by_size": (2048,)}
+    assert tied(library) == {LOCKSTEP: (2048,), BY_SIZE: (2048,)}
     assert [entry.ratio for entry in library.entries] == [0.99, 0.998]
     assert (kernel.kernel, [line.n for line in kernel.lines]) == ("hopper.by_size", [4096, 8192])
-    assert kernel.ties == {"H10 lockstep": (8192,)} and kernel.regime == SUSTAINED
+    assert tied(kernel) == {LOCKSTEP: (8192,)} and kernel.regime == SUSTAINED
 
 
-@pytest.mark.parametrize("cells", [{"ratio_ci_low": 0.9, "ratio_ci_high": 1.3}, {"samples": 3}])
-def test_no_kernel_is_the_best_by_a_wide_interval_or_few_samples(cells) -> None:
-    unsure, sure = row("hopper.by_size", SUSTAINED, 1.12, **cells), row("hopper.lockstep", SUSTAINED, 1.02)
-    assert sustained(unsure, sure) == []
-    slow = row("hopper.ping_pong", SUSTAINED, 0.5, samples=3)
-    (tied,) = sustained({**unsure, "ratio": 1.01}, sure, slow)
-    assert (tied.kernel, tied.ties) == ("hopper.lockstep", {"H13 by_size": (4096,)})
+@pytest.mark.parametrize(
+    ("found", "best"),
+    [
+        ([(1.82, 1.752, 1.891, 0), (1.66, 1.357, 1.961, 0), (1.03, 0.72, 1.34, 0)], [1.82, 1.66]),  # however wide
+        ([(3.0, NAN, NAN, 0), (1.02, 1.016, 1.024, 0), (0.5, NAN, NAN, 0)], [1.02, 3.0]),  # without an interval
+        ([(1.12, NAN, NAN, 0)], []),
+        ([(1.0131, 1.0104, 1.015, 0.0046), (1.0086, 1.008, 1.0091, 0)], [1.0131, 1.0086]),  # by takes of one build
+        ([(1.0131, 1.0104, 1.015, 0), (1.0086, 1.008, 1.0091, 0.0046)], [1.0131, 1.0086]),
+        ([(1.0131, 1.0104, 1.015, 0.0044), (1.0086, 1.008, 1.0091, 0)], [1.0131]),
+        ([(1.0551, 1.0419, 1.0612, 0.081), (1.0, 1.0, 1.0, 0)], [1.0551, 1.0]),
+    ],
+)
+def test_the_best_has_an_interval_and_what_cannot_be_told_from_it_ties(found, best) -> None:
+    entries = [Entry("", "", "", *cells) for cells in found]
+    assert [entry.ratio for entry in leaders(entries)] == best
+
+
+def test_a_row_is_as_uncertain_as_takes_of_its_build_are_apart() -> None:
+    in_turn, regimes = measured()
+    point = {name: str(row("hopper.lockstep", SUSTAINED, None)[name]) for name in sorted(REGIME_POINT)}
+    regimes["hopper"].run["by_take"] = [{"point": point, "ratios": [1.0, 1.02, 1.01]}]
+    (line,) = lines(in_turn, regimes)
+    assert [round(entry.spread, 6) for entry in line.entries[SUSTAINED]] == [0.02, 0.0]
+    told = page._environment().get_template("sections/regimes.j2").make_module({"regimes": [], "families": []})
+    assert f'<a href="#{line.entries[SUSTAINED][0].anchor}" aria-label="0.140, joules' in told.joules(
+        line.entries[SUSTAINED][0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,6 +155,19 @@ def test_other_types_of_products_or_sums_compete_only_with_like_errors(kernel, d
     own = row(kernel, SUSTAINED, 4.0, dtype=dtype, baseline=base, err_fro=error)
     found = sustained(own, base=base, dtype=dtype, err_fro=4.9e-6)
     assert [each.kernel for each in found] == [kernel] * competes
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "printed"),
+    [
+        (1.0657, 1.0656, 1.0658, "[1.06, 1.07]"),
+        (0.9996, 0.9991, 1.0004, "[0.999, 1.001]"),
+        (1234.5, 1233.0, 1236.2, "[1,233, 1,237]"),
+        (1.82, NAN, 1.9, ""),
+    ],
+)
+def test_an_interval_has_the_digits_of_its_value_and_holds_it_as_printed(value, low, high, printed) -> None:
+    assert interval(value, low, high) == printed
 
 
 def take(card: str, **times: float) -> TakeRows:
@@ -149,13 +189,11 @@ def test_takes_and_cards_are_as_far_apart_as_their_times():
 
 
 def test_kernels_of_all_families_compete_for_a_use():
-    slow, fast = (replace(lines(*measured())[0], family=name) for name in ("cute", "hopper"))
-    slow = replace(
-        slow, entries={name: [replace(entry, ratio=0.9) for entry in of] for name, of in slow.entries.items()}
-    )
+    (fast,) = lines(*measured())
+    near = {SUSTAINED: [replace(fast.leaders[SUSTAINED][0], kernel="cute.hopper", name="5", ratio=1.019)]}
     other = replace(fast, dtype="fp8_e4m3", baseline="cublas.gemm_fast")
-    uses = use_cases([slow, fast, other])
-    assert [(use.name, use.what.kernel) for use in uses] == [
-        ("bf16", "hopper.lockstep"),
-        ("FP8 E4M3, sums in the tensor core", "hopper.lockstep"),
+    uses = use_cases([replace(fast, family="cute", entries=near), fast, other])
+    assert [(use.name, use.what.kernel, tied(use.what)) for use in uses] == [
+        ("bf16", "hopper.lockstep", {"5": (4096,)}),
+        ("FP8 E4M3, sums in the tensor core", "hopper.lockstep", {}),
     ]

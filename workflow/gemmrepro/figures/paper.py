@@ -287,7 +287,7 @@ def regimes(inputs: Inputs, family: str) -> Drawing:
     frame = _entries(lines)
     caption = (
         "Speed over the library's, used in the same way: in turn, alone on a hot GPU, in bursts from rest; 95% "
-        "intervals. Coloured: alone the fastest; grey: slower, or tied by intervals that overlap. Left out: intervals "
+        "intervals. Coloured: alone the fastest; grey: slower, or tied. Left out: intervals "
         "wider than 5%, and what is slower than three quarters of the best."
     )
     table = [
@@ -384,10 +384,10 @@ def _regimes_title(lines: Sequence[RegimeLine]) -> str:
         return f"Which kernel is the fastest depends on how it is used: {listed(flips[:4])}"
     hot = [line.winners[SUSTAINED] for line in lines]
     saved = [1 - each.joules / each.library_joules for each in hot if each and each.joules and each.library_joules]
-    ahead = all(winner.ratio > 1 for line in lines for winner in line.winners.values() if winner)
+    ahead = all(winner.low > 1 for line in lines for winner in line.winners.values() if winner)
     if saved and min(saved) > 0.05 and ahead:
         return f"Faster than the library wherever intervals are narrow, on at least {min(saved):.0%} less energy"
-    return "The same kernels lead in turn, sustained and in bursts"
+    return "The same kernels lead, or tie, in turn, sustained and in bursts"
 
 
 def _regimes_alt(lines: Sequence[RegimeLine]) -> str:
@@ -396,9 +396,9 @@ def _regimes_alt(lines: Sequence[RegimeLine]) -> str:
     sentences = []
     for line in sorted(lines, key=lambda line: (not line.flips, -line.n)):
         each = [
-            f"{_name(winner.kernel)} {format_number(winner.ratio)} {REGIMES[regime]}"
-            for regime, winner in line.winners.items()
-            if winner
+            f"{_name(best[0].kernel)} {format_number(best[0].ratio)} {REGIMES[regime]}{' (tied)' if best[1:] else ''}"
+            for regime, best in line.leaders.items()
+            if best
         ]
         sentences.append(f"At {line.n}, {_where(line, lines)}, the best are {listed(each)}.")
     return finding(*sentences)

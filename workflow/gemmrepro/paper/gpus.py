@@ -21,7 +21,7 @@ from gemmrepro.judge.judging import ON_ANY_GPU
 from gemmrepro.measure.regimes import SUSTAINED
 from gemmrepro.measure.rows import Measurements, capability_of, cubes, is_current, load, load_regimes
 from gemmrepro.paper.claims import VerdictsView, read_verdicts
-from gemmrepro.paper.regimes import Accuracies, Entry, RegimeLine, regime_lines
+from gemmrepro.paper.regimes import THE_LIBRARY, Accuracies, Entry, RegimeLine, contests, leaders, regime_lines
 from gemmrepro.paper.text import View
 from gemmrepro.recordings.limits import bounds
 from gemmrepro.registry import chips
@@ -88,18 +88,23 @@ class Gpu:
     @property
     def boards(self) -> list[View]:
         """The kernels that were measured sustained, by type and size, fastest first, and the libraries beside them.
-        `entries` and `libraries` pair each entry with its line, a library's with one that was timed beside it."""
+        `entries` and `libraries` pair each entry with its contest, a library's with one that was timed beside it;
+        `tied` holds the kernels and libraries that share the lead of a contest."""
         by_size: dict[tuple[int, int], list[tuple[Entry, RegimeLine]]] = {}
+        tied: dict[tuple[int, int], set[str]] = {}
         types = list(dict.fromkeys([*BOARDS, *(line.dtype for line in self.lines)]))
-        for line in self.lines:
-            for entry in line.entries[SUSTAINED]:
-                by_size.setdefault((types.index(line.dtype), line.n), []).append((entry, line))
+        for line in contests(self.lines):
+            board, entries = (types.index(line.dtype), line.n), line.entries[SUSTAINED]
+            by_size.setdefault(board, []).extend((entry, line) for entry in entries)
+            best = leaders([*entries, *[THE_LIBRARY][: len(entries)]])
+            tied.setdefault(board, set()).update(each.kernel or line.baseline for each in best if len(best) > 1)
         boards = []
-        for (place, n), found in sorted(by_size.items()):
+        for (place, n), found in sorted((board, found) for board, found in by_size.items() if found):
             ranked = sorted(found, key=lambda pair: -pair[0].ratio)
             known = sorted(ranked, key=lambda pair: pair[0].library_joules is None)
             libraries = {line.baseline: (entry, line) for entry, line in reversed(known)}
-            boards.append(View(dtype=types[place], n=n, entries=ranked, libraries=list(libraries.values())))
+            pairs = {"entries": ranked, "libraries": list(libraries.values())}
+            boards.append(View(dtype=types[place], n=n, tied=tied[place, n], **pairs))
         return boards
 
 

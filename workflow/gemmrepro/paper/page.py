@@ -35,13 +35,14 @@ from gemmrepro.paper.family import baseline_pages, family_view
 from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, machine_view, runnable, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs
-from gemmrepro.paper.regimes import ALLOWED, PRECISE, Accuracies, regime_lines, use_cases
+from gemmrepro.paper.regimes import ALLOWED, Accuracies, regime_lines, use_cases
 from gemmrepro.paper.text import (
     MARKS,
     View,
     anchor,
     code_spans,
     counter_anchor,
+    interval,
     glossary,
     number,
     size_text,
@@ -162,7 +163,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    filters = (anchor, as_published, code_spans, counter_anchor, listed, number, size_text, terms)
+    filters = (anchor, as_published, code_spans, counter_anchor, interval, listed, number, size_text, terms)
     environment.filters |= {each.__name__: each for each in filters}
     environment.filters["numbered"] = lambda figure: f"{NUMBER}{figure.anchor}{NUMBER}"
     environment.globals |= {
@@ -174,7 +175,6 @@ def _environment() -> jinja2.Environment:
         "snakemake": SNAKEMAKE,
         "size": SIZE,
         "allowed": ALLOWED,
-        "precise": PRECISE,
         "decided": DECIDED,
         "references": references(),
         "short": {name: article(name).short or name for name in article_names()},

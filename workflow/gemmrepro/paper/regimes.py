@@ -18,6 +18,7 @@ from gemmrepro import registry
 from gemmrepro.core.dtypes import DTYPES, INTEGERS
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.experiments.results import Results
+from gemmrepro.measure.columns import REGIME_POINT
 from gemmrepro.measure.regimes import IN_TURN, REGIMES, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes, counted, cubes, is_current, select
 from gemmrepro.ozaki.inputs import complementary
@@ -108,21 +109,22 @@ SAME_TAKE = 1e-4
 """Largest relative distance of a baseline's median from that in a row of its own take, which has fewer digits."""
 
 PRECISE = 0.05
-"""The widest interval, relative to its ratio, with which a row can be the best."""
+"""The widest interval, relative to its ratio, that a figure draws; half the interval of a row that has none."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """A kernel's ratio to its baseline in one regime, with its interval; `anchor` is the id of its row.
-    `joules` is the energy of a product in J, `library_joules` the baseline's; None where they were not counted."""
+    `spread` is how far takes of its build are apart, relative to the ratio, 0 with one; `joules` is the energy of a
+    product in J, `library_joules` the baseline's; None where they were not counted."""
 
     kernel: str
-    rung: str
     name: str
     anchor: str
     ratio: float
     low: float
     high: float
+    spread: float = 0.0
     error: ErrorView | None = None
     clock_mhz: float | None = None
     joules: float | None = None
@@ -133,19 +135,21 @@ class Entry:
         """Whether its interval is known and no wider than PRECISE."""
         return self.high - self.low <= PRECISE * self.ratio
 
-    def reaches(self, low: float) -> bool:
-        """Whether its interval, by PRECISE where it is unknown, ends above `low`."""
-        return (self.ratio * (1 + PRECISE) if math.isnan(self.high) else self.high) >= low
+    def ties(self, best: Entry) -> bool:
+        """Whether its interval overlaps that of `best`, or what `best` is ahead by is no more than takes differ by."""
+        high = self.ratio * (1 + PRECISE) if math.isnan(self.high) else self.high
+        return high >= best.low or best.ratio / self.ratio - 1 <= max(self.spread, best.spread)
 
 
-THE_LIBRARY = Entry("", "", "the library", "", 1.0, 1.0, 1.0)
+THE_LIBRARY = Entry("", "cuBLAS", "", 1.0, 1.0, 1.0)
 
 
 def leaders(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    ranked = sorted(entries, key=lambda entry: -entry.ratio)
-    if not ranked or not ranked[0].is_precise:
+    """The best of the entries that have an interval, however wide, and those that tie with it."""
+    ranked = sorted(entries, key=lambda entry: (math.isnan(entry.low), -entry.ratio))
+    if not ranked or math.isnan(ranked[0].low):
         return ()
-    return tuple(entry for entry in ranked if entry.reaches(ranked[0].low))
+    return tuple(entry for entry in ranked if entry is ranked[0] or entry.ties(ranked[0]))
 
 
 @dataclass(frozen=True)
@@ -218,8 +222,13 @@ def _rows(measured: Measurements, regimes: Regimes | None) -> pd.DataFrame:
     parts = [select(measured.summary, cache=measured.cache), *([regimes.summary] if regimes else [])]
     parts = [cubes(part[is_current(part)]) for part in parts]
     parts = [part.assign(anchor=[row_anchor(row) for row in part.to_dict("records")]) for part in parts]
-    turned = parts[0].assign(regime=IN_TURN, joules=math.nan)
-    if len(parts) > 1 and len(parts[1]):
+    turned = parts[0].assign(regime=IN_TURN, joules=math.nan, spread=0.0)
+    if regimes and len(parts[1]):
+        taken = regimes.run.get("by_take") or []
+        takes = {tuple(each["point"][name] for name in REGIME_POINT): each["ratios"] for each in taken}
+        spreads = {point: max(ratios) / min(ratios) - 1 for point, ratios in takes.items()}
+        points = parts[1][list(REGIME_POINT)].astype(str).itertuples(index=False, name=None)
+        parts[1] = parts[1].assign(spread=[spreads.get(point, 0.0) for point in points])
         alone = {(row["kernel"], row["toolkit"], row["n"]) for row in parts[1].to_dict("records")}
         kept = [(row["kernel"], row["toolkit"], row["n"]) in alone for row in turned.to_dict("records")]
         return pd.concat([turned[pd.Series(kept, turned.index, dtype=bool)], parts[1]], ignore_index=True)
@@ -235,12 +244,12 @@ def _entry(kernel: registry.Kernel, row: Mapping[str, Any], library: pd.DataFram
     errors, joules = (of[name].dropna().to_list() or [None] for of, name in ((library, "err_fro"), (beside, "joules")))
     return Entry(
         kernel=kernel.id,
-        rung=kernel.rung,
-        name=ladders.level_name(kernel),
+        name=ladders.heading(kernel),
         anchor=row["anchor"],
         ratio=float(row["ratio"]),
         low=low,
         high=high,
+        spread=float(row["spread"]),
         error=accuracies.of_row(row, errors[0], row["anchor"]),
         clock_mhz=_number(row["clock_mhz"]),
         joules=_number(row["joules"]),
@@ -256,8 +265,8 @@ def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
     """The kernel to use in each contest: sustained, or in turn where nothing was sustained; the library competes.
 
     A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or ties. `lines`
-    are those of its sizes, `entries` the kernel's at each, or the best kernel's beside the library; `ties` what is as
-    fast, with sizes.
+    are those of its sizes, `entries` the kernel's at each, or the best kernel's beside the library; `ties` pairs what
+    is as fast with the sizes.
     """
     found = []
     for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):
@@ -277,18 +286,23 @@ def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
     return found
 
 
-def use_cases(lines: Sequence[RegimeLine]) -> list[View]:
-    """The best of all families' kernels that compete, by kind of floating-point product, its `name`; `what` to use."""
+def contests(lines: Iterable[RegimeLine]) -> list[RegimeLine]:
+    """The lines of all families together, so that their kernels compete; the family is ''."""
     merged: dict[tuple[str, str, bool, int], dict[str, tuple[Entry, ...]]] = {}
-    for line in (line for line in lines if line.dtype not in INTEGERS):
+    for line in lines:
         entries = merged.setdefault((line.dtype, line.baseline, not line.is_bounded, line.n), {})
         for regime, own in line.entries.items():
             entries[regime] = (*entries.get(regime, ()), *own)
     types = list(DTYPES)
     keys = sorted(merged, key=lambda key: (types.index(key[0]), *key[1:]))
-    contests = [RegimeLine("", dtype, by, not loose, n, merged[dtype, by, loose, n]) for dtype, by, loose, n in keys]
-    several = {line.dtype for line in contests if not line.is_bounded}
-    return [View(name=_use(each.lines[0], several), what=each) for each in recommendations(contests)]
+    return [RegimeLine("", dtype, by, not loose, n, merged[dtype, by, loose, n]) for dtype, by, loose, n in keys]
+
+
+def use_cases(lines: Sequence[RegimeLine]) -> list[View]:
+    """The best of all families' kernels that compete, by kind of floating-point product, its `name`; `what` to use."""
+    found = contests(line for line in lines if line.dtype not in INTEGERS)
+    several = {line.dtype for line in found if not line.is_bounded}
+    return [View(name=_use(each.lines[0], several), what=each) for each in recommendations(found)]
 
 
 _SUMS = {"gemm_fast": "sums in the tensor core", "gemm_block_scaled": "block scales", "gemm_half_sums": "fp16 sums"}
@@ -306,9 +320,11 @@ def _recommendation(regime: str, sizes: Sequence[tuple[RegimeLine, Mapping[str, 
     lines, leading = zip(*sizes, strict=True)
     shared = sorted(set.intersection(*map(set, leading)))
     kernel = max(shared, key=lambda name: sum(best[name].ratio for best in leading))
-    ties: dict[str, tuple[int, ...]] = {}
+    tied: dict[str, list[tuple[Entry, int]]] = {}
     for line, best in sizes:
-        ties |= {entry.name: (*ties.get(entry.name, ()), line.n) for name, entry in best.items() if name != kernel}
+        for name in (name for name in best if name != kernel):
+            tied.setdefault(name, []).append((best[name], line.n))
+    ties = [(pairs[-1][0], tuple(n for _, n in pairs)) for pairs in tied.values()]
     # The library's ratio is 1, so the fastest kernel beside it is shown.
     fastest = [max(line.entries[regime], key=lambda entry: entry.ratio) for line in lines]
     entries = [best[kernel] for best in leading] if kernel else fastest

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -82,11 +83,14 @@ def time_text(microseconds: Any) -> str:
     return f"{number(value, 4)} µs"
 
 
-def interval(low: Any, high: Any, digits: int = 3) -> str:
-    """``[0.32, 0.34]``, or nothing where there is no interval."""
-    if low is None or high is None or pd.isna(low) or pd.isna(high):
+def interval(value: Any, low: Any, high: Any) -> str:
+    """``[0.32, 0.34]``, rounded outwards to the decimals of `value` as printed, so that it holds the printed one too.
+    Nothing where there is no interval."""
+    if any(each is None or pd.isna(each) for each in (value, low, high)):
         return ""
-    return f"[{number(low, digits)}, {number(high, digits)}]"
+    printed = Decimal(number(value).replace(",", ""))
+    least, most = Decimal(str(float(low))), Decimal(str(float(high)))
+    return f"[{least.quantize(printed, ROUND_FLOOR):,f}, {most.quantize(printed, ROUND_CEILING):,f}]"
 
 
 def size_text(row: Mapping[str, Any]) -> str:
@@ -221,10 +225,10 @@ def row_view(
         rate=number(rate),
         rate_unit="GB/s" if moves else "TFLOP/s",
         tflops=number(row["tflops"]),
-        tflops_interval=interval(tflops_low, tflops_high, 4) if shown else "",
+        tflops_interval=interval(row["tflops"], tflops_low, tflops_high) if shown else "",
         gbps=number(row["gbps"]),
         ratio=number(row["ratio"]),
-        ratio_interval=interval(row["ratio_ci_low"], row["ratio_ci_high"], 4) if counted(row) else "",
+        ratio_interval=interval(row["ratio"], row["ratio_ci_low"], row["ratio_ci_high"]) if counted(row) else "",
         paired=float(rate / row["ratio"]) if pd.notna(rate) and pd.notna(row["ratio"]) and row["ratio"] else None,
         error=number(row["err_scaled_max"]),
         norm_error=number(row["err_fro"], 4),

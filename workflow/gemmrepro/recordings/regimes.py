@@ -193,22 +193,21 @@ def _spread(apart: pd.Series) -> Spread | None:
     return {"rows": len(apart), "middle": float(apart.median()), **largest}
 
 
-def by_card(rows: pd.DataFrame) -> dict[str, Any]:
-    """The mean time and ratio of each card's takes (None without), of every row that several cards have; else {}."""
-    cards, shared = list(rows["card"].unique()), []
-    for point, group in rows[rows["alike"]].groupby(POINT, sort=False):
-        means = group.groupby("card")[["us", "ratio"]].mean().reindex(cards)
-        if means["us"].count() > 1:
-            times, ratios = ([None if mean != mean else mean for mean in means[name]] for name in ("us", "ratio"))
-            shared.append({"point": dict(zip(POINT, point, strict=True)), "times_us": times, "ratios": ratios})
-    return {"cards": cards, "rows": shared} if shared else {}
+def by_take(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """The ratios of every row that several takes have of one build."""
+    found = rows[rows["alike"] & rows["ratio"].notna()].groupby(POINT, sort=False)["ratio"]
+    return [
+        {"point": dict(zip(POINT, point, strict=True)), "ratios": list(ratios)}
+        for point, ratios in found
+        if len(ratios) > 1
+    ]
 
 
 def agreement(found: Sequence[TakeRows]) -> dict[str, Any]:
-    """Agreement of takes, as run.json has it: their number, that of cards, spreads by regime, and `by_card`."""
+    """Agreement of takes, as run.json has it: their number, that of cards, spreads by regime, and `by_take`."""
     rows = rows_of(found)
     spreads = {
         regime: {"repeated": repeated(rows, regime), "between_cards": between_cards(rows, regime)} for regime in REGIMES
     }
     cards = {run["gpu"].get("card", "") for run, _ in found}
-    return {"takes": len(found), "cards": len(cards), "spread": spreads, "by_card": by_card(rows)}
+    return {"takes": len(found), "cards": len(cards), "spread": spreads, "by_take": by_take(rows)}
