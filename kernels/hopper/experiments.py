@@ -361,8 +361,8 @@ EXPERIMENTS = (
     Experiment(
         name="forms",
         title="Forms of level H14 alone",
-        question="What time and energy does each form take in under a second alone, before clock and power are steady, and "
-        "from rest? Does the host choose the best?",
+        question="What time and energy does each form take in under a second alone, before clock and power are steady, "
+        "and from rest? Does the host choose the best?",
         kernels=(FORMS,),
         libraries=(LIBRARY,),
         parameters={"ns": SIZES_OF_FORMS},
