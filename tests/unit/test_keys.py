@@ -8,7 +8,7 @@ import pytest
 from gemmrepro import registry
 from gemmrepro.gates.operations import gate_key
 from gemmrepro.operations import Shape
-from gemmrepro.registry import Launch, card, keys
+from gemmrepro.registry import Kernel, Launch, card, keys
 from gemmrepro.registry.callables import described
 
 SHAPE = Shape.cube(4096)
@@ -61,6 +61,21 @@ def test_words_reach_no_gate_and_launch_shapes_no_compiler() -> None:
     assert keys.judged(replace(WARPTILE, rung="L7z", title="Another title")) == keys.judged(WARPTILE)
     assert keys.compiled(replace(WARPTILE, launch=single_block)) == keys.compiled(WARPTILE)
     assert keys.compiled(WARPTILE.with_code(defines={"N": "1"})) != keys.compiled(WARPTILE)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        WARPTILE.with_promises(error_copies=3),
+        WARPTILE.with_promises(expects=()),
+        WARPTILE.with_accepts(multiple_of={"m": 2}),
+        replace(WARPTILE, compute=replace(WARPTILE.compute, dtype_acc="fp16")),
+        replace(WARPTILE, launch=single_block),
+    ],
+    ids=["error_copies", "expects", "multiple_of", "dtype_acc", "launch"],
+)
+def test_what_a_gate_reads_changes_what_is_judged(changed: Kernel) -> None:
+    assert keys.judged(changed) != keys.judged(WARPTILE)
 
 
 FACTOR = 2.0
