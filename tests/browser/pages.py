@@ -68,6 +68,11 @@ def kinds(report: Path) -> dict[str, Path]:
     }
 
 
+def script(*names: str) -> str:
+    """The scripts of these names, one behind the other."""
+    return "".join(Path(__file__).with_name(f"{name}.js").read_text() for name in names)
+
+
 def opened(page, path: Path, fragment: str = ""):
     """The page at `path`, loaded anew."""
     page.get("about:blank")

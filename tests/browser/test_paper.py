@@ -14,7 +14,7 @@ from statistics import median
 
 import pytest
 from bundle_links import dead_links, links_to_rows
-from pages import DESKTOP, KINDS, PHONE, kinds, opened, size, theme, waited
+from pages import DESKTOP, KINDS, PHONE, kinds, opened, script, size, theme, waited
 
 from gemmrepro.judge.rules import DECIDED, VERDICTS
 from gemmrepro.paper import bundle
@@ -220,23 +220,6 @@ def test_a_number_of_the_abstract_shows_its_claims(page, report):
     assert shown(page) == count > 0
 
 
-FOUND = """
-const [words, done] = arguments;
-const field = document.getElementById("search-words");
-document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}));
-if (document.activeElement !== field) return done([]);
-field.value = words;
-field.dispatchEvent(new Event("input"));
-const wait = () => {
-  const found = [...document.querySelectorAll("#search-found li")];
-  if (!found.length) return setTimeout(wait, 20);
-  done(found.map((each) => [each.querySelector("a")?.getAttribute("href") ?? "", each.textContent,
-    each.querySelector(".badge")?.textContent ?? ""]));
-};
-wait();
-"""
-
-
 @pytest.mark.parametrize(
     ("words", "place"),
     [
@@ -251,7 +234,7 @@ wait();
 )
 def test_search_finds_kernels_numbers_sections_and_claims_with_their_verdicts(page, report, words, place):
     opened(page, report / "families/ladder.html")
-    found = page.execute_async_script(FOUND, words)
+    found = page.execute_async_script(script("search"), words)
     assert any(place in link for link, _, _ in found), found
     assert all(verdict in VERDICTS for link, _, verdict in found if "claims.html" in link)
 
@@ -276,22 +259,13 @@ def test_fits_a_small_phone_and_a_tablet(page, report, kind):
         assert page.execute_script("return document.documentElement.scrollWidth") <= width, width
 
 
-WIDE = """
-for (const each of document.querySelectorAll('details')) each.open = true;
-const boxes = [...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth + 1);
-const nameless = document.querySelector('.cards thead th ~ th') && !document.querySelector('.cards td[data-label]');
-return [...boxes.map((box) => box.getAttribute('aria-label')), ...(nameless ? ['cells without names'] : []),
-        ...(document.documentElement.scrollWidth > innerWidth ? ['the page'] : [])];
-"""
-
-
 def test_a_phone_shows_every_page_and_cell_without_scrolling_sideways(page, report):
     """Rows are cards there, whose cells have their columns' names."""
     size(page, PHONE)
     wide = []
     for path in sorted(report.rglob("*.html")):
         page.get(path.as_uri())
-        wide += [f"{path.name}: {label}" for label in page.execute_script(WIDE)]
+        wide += [f"{path.name}: {label}" for label in page.execute_script(script("wide"))]
     assert wide == []
 
 

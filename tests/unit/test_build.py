@@ -1,7 +1,6 @@
 """The build stage: its parsers and errors everywhere, real compilations where a CUDA toolkit is on PATH."""
 
 import importlib.metadata
-import json
 import re
 import shutil
 import subprocess
@@ -174,30 +173,6 @@ def test_packages_of_headers_are_part_of_the_key_and_a_missing_one_is_named(tmp_
 def stage(toolkit: str, *words: str) -> list[str]:
     """The command line of the build stage."""
     return ["python3", "-u", "-m", "gemmrepro", "build", "--toolkit", toolkit, *words]
-
-
-@pytest.mark.containers
-def test_a_kernel_builds_the_same_twice_names_no_path_and_needs_no_code_for_its_key(toolkit, tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT / "workflow"))
-    made = []
-    for archs in ("80,90", "90,80"):
-        words = ("--threads", "2", "--out", tmp_path / archs, "--kernels", f"ladder.naive={archs}")
-        subprocess.run(stage(toolkit, *words), check=True)
-        made.append({path.suffix: path.read_bytes() for path in (tmp_path / archs).iterdir()})
-    first, second = made
-    assert second == first
-    assert str(ROOT).encode() not in second[".fatbin"] and b"/tmp" not in second[".fatbin"]
-    record = json.loads(second[".json"])
-    assert set(record["archs"]) == {"sm_80", "sm_90"}
-    for arch in record["archs"].values():
-        assert 16 <= arch["registers"] <= 64 and "FFMA" in arch["hot_loop"]
-        assert sum(arch["instructions"].values()) == arch["instruction_total"]
-    subprocess.run(stage(toolkit, "--out", tmp_path / archs, "--kernels", "ladder.naive="), check=True)
-    assert [path.name for path in (tmp_path / archs).iterdir()] == ["ladder.naive.json"]
-    keyed = json.loads((tmp_path / archs / "ladder.naive.json").read_text())
-    assert keyed["archs"] == {}
-    for name in ("build_key", "sources", "toolkit_version"):
-        assert keyed[name] == record[name]
 
 
 @pytest.mark.containers

@@ -111,11 +111,7 @@ def test_names_and_settings_are_only_those_there_are(sums):
         sums.column("rms")
     timed = replace(sums, settings={"samples": 3, "seconds": 1.0})
     assert experiments.with_settings(timed, {"samples": 5}).settings == {"samples": 5, "seconds": 1.0}
-    for changes, said in (
-        ({"sample": 5}, "no setting 'sample'; its settings: samples, seconds"),
-        ({"samples": 0}, r"samples cannot be 0; give a value of the type of its default, 3"),
-        ({"seconds": True}, "seconds cannot be true"),
-    ):
+    for changes, said in (({"samples": 0}, "samples cannot be 0"), ({"seconds": True}, "seconds cannot be true")):
         with pytest.raises(UserError, match=said):
             experiments.with_settings(timed, changes)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support import ROOT, alone, snakemake
+from support import ROOT, alone, planned, snakemake
 
 from gemmrepro import registry
 from gemmrepro.build import record
@@ -50,16 +50,6 @@ def timed_kernels(folder: Path) -> set[str]:
     """Kernels with rows in the summaries below `folder`."""
     paths = [folder / family / "summary.csv" for family in FAMILIES]
     return {row["kernel"] for path in paths if path.is_file() for row in csv.DictReader(path.open(newline=""))}
-
-
-def planned(folder: Path, *arguments: str) -> dict[str, int]:
-    """Jobs that a dry run would do, by rule."""
-    plan = snakemake("--dry-run", "--use-singularity", *arguments, folder=folder)
-    assert plan.returncode == 0, plan.stdout
-    if "Nothing to be done" in plan.stdout:
-        return {}
-    table = plan.stdout.split("Job stats:")[1].split("total")[0]
-    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.M) if name != "all"}
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
@@ -113,7 +103,7 @@ def test_every_claim_has_a_verdict_and_the_report_shows_it(default_run: str) -> 
 
 def test_nothing_is_left_to_do(default_run: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     with alone("checkout", tmp_path_factory):
-        assert planned(ROOT) == {}
+        assert planned(ROOT, "--use-singularity") == {}
 
 
 def test_an_edited_kernel_is_compiled_with_its_twin_and_no_other(finished: Path) -> None:
