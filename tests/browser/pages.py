@@ -53,19 +53,11 @@ def started(profile: Path):
     return driver
 
 
-KINDS = ("paper", "claims", "leaderboard", "family", "kernel", "baseline")
-
-
-def kinds(report: Path) -> dict[str, Path]:
-    """A page of each of the KINDS."""
-    return {
-        "paper": report / "index.html",
-        "claims": report / "claims.html",
-        "leaderboard": report / "leaderboard.html",
-        "family": report / "families/ladder.html",
-        "kernel": report / "kernels/ladder.smem.html",
-        "baseline": report / "baselines/cublas.sgemm.html",
-    }
+KINDS = (
+    *("index.html", "claims.html", "leaderboard.html"),
+    *("families/ladder.html", "kernels/ladder.smem.html", "baselines/cublas.sgemm.html"),
+)
+"""A page of each kind."""
 
 
 def script(*names: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pages import DESKTOP, KINDS, PHONE, kinds, opened, script, size, theme
+from pages import DESKTOP, KINDS, PHONE, opened, script, size, theme
 
 ROWS = 40
 """Rows of a table that are looked at. One template writes all of them, and axe takes 20 s for the claims."""
@@ -30,5 +30,5 @@ def violations(page, axe: str) -> list[str]:
 def test_axe_finds_no_violation(page, report, axe, kind, scheme, width):
     size(page, width)
     theme(page, scheme)
-    opened(page, kinds(report)[kind])
+    opened(page, report / kind)
     assert violations(page, axe) == []

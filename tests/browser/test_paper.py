@@ -14,7 +14,7 @@ from statistics import median
 
 import pytest
 from bundle_links import dead_links, links_to_rows
-from pages import DESKTOP, KINDS, PHONE, kinds, opened, script, size, theme, waited
+from pages import DESKTOP, KINDS, PHONE, opened, script, size, theme, waited
 
 from gemmrepro.judge.rules import DECIDED, VERDICTS
 from gemmrepro.paper import bundle
@@ -66,7 +66,7 @@ def arrived(page) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_opens_searches_and_answers_without_errors_or_requests(page, report, kind):
-    opened(page, kinds(report)[kind])
+    opened(page, report / kind)
     page.execute_script("document.querySelector('.search input').focus()")
     waited(page, "typeof gemmreproSearch === 'function'")
     number = "document.querySelector('main a[href*=\"#row-\"]')"
@@ -252,7 +252,7 @@ def test_evidence_names_the_claims_that_rest_on_it_and_the_smallest_command(page
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_fits_a_small_phone_and_a_tablet(page, report, kind):
-    opened(page, kinds(report)[kind])
+    opened(page, report / kind)
     page.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
     for width in (320, 768):
         size(page, width)

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,30 +22,16 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.registry.keys import compiled
 
-CUDA13_LOG = """\
-ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function 'warptile' for 'sm_90'
-ptxas info    : Function properties for warptile
-    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
-ptxas info    : Used 167 registers, used 1 barriers, 16384 bytes smem
-ptxas info    : Compile time = 118.369 ms
-ptxas info    : 0 bytes gmem
-ptxas info    : Compiling entry function 'warptile' for 'sm_86'
-ptxas info    : Function properties for warptile
-    24 bytes stack frame, 20 bytes spill stores, 28 bytes spill loads
-ptxas info    : Used 168 registers, used 1 barriers, 400 bytes cmem[0]
-ptxas info    : Compile time = 48.442 ms
-"""
-
 
 def test_what_ptxas_prints_is_read_by_architecture():
-    assert parse_ptxas(CUDA13_LOG, "warptile") == {
+    log = (Path(__file__).parent / "data/ptxas.txt").read_text()
+    assert parse_ptxas(log, "warptile") == {
         "sm_90": Usage(registers=167, stack_bytes=0, spill_store_bytes=0, spill_load_bytes=0, shared_bytes=16384),
         "sm_86": Usage(registers=168, stack_bytes=24, spill_store_bytes=20, spill_load_bytes=28, shared_bytes=0),
     }
-    assert parse_ptxas(CUDA13_LOG, "another") == {}
+    assert parse_ptxas(log, "another") == {}
     advice = "(C7508) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum registers."
-    assert parse_advisories(f"{CUDA13_LOG}ptxas info    : {advice}\n") == [advice]
+    assert parse_advisories(f"{log}ptxas info    : {advice}\n") == [advice]
 
 
 TOOLKIT = Toolkit("cuda12", "12.4.131", frozenset({"80", "86", "89", "90"}))
