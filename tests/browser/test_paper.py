@@ -1,4 +1,4 @@
-"""The report in a real browser: it opens from disk, its links arrive, it filters, fits a phone, and prints."""
+"""The report in a real browser: opened from disk, its links arrive, it filters, fits a phone, prints, and is safe."""
 
 from __future__ import annotations
 
@@ -301,3 +301,25 @@ def test_prints_whole(page, report):
     assert hidden == ["none", "none"]
     printed = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
     assert 3 <= max(map(int, re.findall(rb"/Count (\d+)", printed))) <= 20, "pages"
+
+
+INJECTED = {
+    "a script": "<script>document.title = 'injected'</script>",
+    "an event handler": '<img src="data:,x" onerror="document.title = \'injected\'">',
+    "a script beside the page": '<script src="injected.js"></script>',
+    "another base": '<base href="https://example.org/"><a id="lost" href="claims.html">claims</a>',
+}
+
+
+@pytest.mark.parametrize("report", ["synthetic"], indirect=True)
+@pytest.mark.parametrize("what", INJECTED)
+def test_what_is_injected_does_not_run(page, report, tmp_path, what):
+    (tmp_path / "injected.js").write_text("document.title = 'injected'")
+    text = (report / "kernels/ladder.smem.html").read_text()
+    harmed = tmp_path / "harmed.html"
+    harmed.write_text(text.replace('<main id="main">', f'<main id="main">{INJECTED[what]}'))
+    opened(page, harmed)
+    assert page.title and page.title != "injected"
+    assert any("Content Security Policy" in each["message"] for each in page.get_log("browser"))
+    if what == "another base":
+        assert page.execute_script("return document.getElementById('lost').href").startswith("file:")

@@ -3,12 +3,13 @@
 import csv
 import json
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
-from support import ROOT, alone, planned, snakemake
+from support import ROOT, alone, call, planned, snakemake
 
 from gemmrepro import registry
 from gemmrepro.build import record
@@ -165,3 +166,18 @@ def test_snakemake_writes_its_own_report(finished: Path) -> None:
     assert run.returncode == 0, run.stdout[-4000:]
     page = (finished / "run.html").read_text()
     assert [name for name in ("Figures", "Verdicts", "Gates", "Measurements", "Paper") if name not in page] == []
+
+
+def test_the_default_run_fits_the_profile_of_provenance_run_crates(
+    default_run: str, validators: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "crate"
+    command = [sys.executable, "-m", "gemmrepro", "crate", "--out", str(out)]
+    written = call(command, PYTHONPATH=str(ROOT / "workflow"))
+    assert written.returncode == 0, written.stdout
+    graph = json.loads((out / "ro-crate-metadata.json").read_text())["@graph"]
+    images = [entity["name"] for entity in graph if entity["@type"] == "ContainerImage"]
+    assert "report" in images
+    profile = [str(out), "provenance-run-crate-0.5", "REQUIRED"]
+    checked = call([str(validators / "python"), str(ROOT / "tests/validate_crate.py"), *profile])
+    assert checked.returncode == 0, checked.stdout
