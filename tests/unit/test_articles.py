@@ -92,7 +92,7 @@ def named(rest: str) -> str:
             "line 43: no claim is about 'final kernel' (throughput, n 5000); write one, or map the system; no sweep of "
             "ada has the size 5000: add it to sweep.sizes of config/config.yaml",
         ),
-        ("ada/map.yaml", "  1.1 naive 2x tiling", "  1.0 naive", "map.yaml, line 6 is not YAML: the key '1.0 naive"),
+        ("ada/map.yaml", "  1.1 naive 2x tiling", "  1.0 naive", "map.yaml, line 6: not YAML: the key '1.0 naive"),
         ("ada/map.yaml", "[ada.scalar]", "[adda.scalar]", "line 2, key 'systems.1.0 naive': 'adda.scalar' is neither"),
         ("ada/map.yaml", "[ada.scalar]", "[ladder.naive]", "naive': ladder.naive takes fp32, and its rows are of fp16"),
         ("ada/map.yaml", "program: author's program", "whose: mine", "ada/map.yaml, line 2, key 'systems.1.0 naive'"),
@@ -107,27 +107,14 @@ def named(rest: str) -> str:
         ("ada/claims.yaml", "", f"{CLAIM}published: [text]\n", named("key 'published': each must be a mapping")),
         ("ada/claims.yaml", "", f"{CLAIM}compute: text\n", named("key 'compute': 'text' is not a mapping")),
         ("ada/claims.yaml", "", f"{CLAIM}compute: {{kernels: x}}\n", named("key 'compute.kernels': 'x' is not a list")),
-        ("ada/claims.yaml", None, "x: *nothing\n", "ada/claims.yaml, line 640 is not YAML: found undefined alias"),
+        ("ada/claims.yaml", None, "x: *nothing\n", "ada/claims.yaml, line 640: not YAML: found undefined alias"),
         ("ada/claims.yaml", "", "claims: " + 20000 * "[", "ada/claims.yaml is not YAML: maximum recursion depth"),
-        (
-            "ada/claims.yaml",
-            "{value",
-            "{velue",
-            "ada.throughput.1_0', key 'statement': only {value} and {percent",
-        ),
+        ("ada/claims.yaml", "{value", "{velue", "ada.throughput.1_0', key 'statement': only {value} and {percent"),
         ("ada/figures.py", "", "def (:\n", "ada/figures.py: its TABLES cannot be read (SyntaxError: invalid syntax"),
-        (
-            "ada/figures.py",
-            "TABLES = (",
-            "TABLES = 2 * (",
-            "figures.py: table shares is declared twice; rename one",
-        ),
-        (
-            "ada/figures.py",
-            'family="ada"',
-            'family="adda"',
-            "figures.py: kernels/ has no family 'adda', which",
-        ),
+        ("ada/figures.py", "TABLES = (", "TABLES = 2 * (", "figures.py: table shares is declared twice; rename one"),
+        ("ada/figures.py", 'family="ada"', 'family="adda"', "figures.py: kernels/ has no family 'adda', which"),
+        ("ada/article.yaml", "K = 65536", "K = 65537", "line 23, key 'stories.ada.outside': neither a row of numbers"),
+        ("ada/article.yaml", "law=uniform k=65536 /", "law=x /", "'stories.ada.outside': {accumulation.rms_u ada.acc"),
     ],
 )
 def test_what_is_wrong_has_a_line_with_its_file_and_a_remedy(folder, capsys, file, old, new, said):

@@ -149,7 +149,7 @@ def test_an_option_that_names_no_target_is_refused_with_the_nearest(words: str, 
 def test_a_key_that_a_file_has_twice_is_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("sweep:\n  rounds: 3\n  interval: 0.1\n  rounds: 4\n")
-    with pytest.raises(UserError, match=r"mine\.yaml is not YAML or JSON: the key 'rounds' is there twice line 4,"):
+    with pytest.raises(UserError, match=r"mine\.yaml, line 4: not YAML: the key 'rounds' is there twice; correct"):
         check(shipped(), files=[file])
     check(shipped(), files=(ROOT / "config").glob("*.yaml"))
 
@@ -157,8 +157,8 @@ def test_a_key_that_a_file_has_twice_is_named_with_its_line(tmp_path: Path) -> N
 REFUSED = [
     ("--configfile config/fulll.yaml", "config/fulll.yaml cannot be read (No such file or directory)"),
     ("--configfile {empty}", "empty.yaml has no keys with values"),
-    ("--configfile {broken}", "broken.yaml is not YAML or JSON: while parsing a flow sequence line 1"),
-    ("--configfile={binary}", "binary.yaml is not YAML or JSON: 'utf-8' codec"),
+    ("--configfile {broken}", "broken.yaml, line 2: not YAML: "),
+    ("--configfile={binary}", "binary.yaml, line 2: it is not UTF-8; save the file as such."),
     ("--configfile config/full.yaml report", "takes 'report' for a file; put targets before the options"),
     ("--config measure=recorded report", "takes 'report' for a setting, which is key=value; put targets"),
     ("--quiet rules report", "takes 'report' for one of all, host, progress, reason, rules; put targets"),
