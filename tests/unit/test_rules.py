@@ -209,5 +209,3 @@ def test_a_peak_is_computed_from_facts_of_the_gpu_or_not_at_all():
     assert peak and peak.value == pytest.approx(100 * 256 * 2000 / 1e6)
     assert peak.source.startswith("100 SMs at 256 operations")
     assert not any(chips.peak(each, "fp32") for each in ({}, *({**gpu, missing: None} for missing in gpu)))
-        {}, "fp32"
-    ) is None
