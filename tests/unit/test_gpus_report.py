@@ -69,9 +69,7 @@ def test_a_kernel_that_was_timed_cold_alone_is_shown_so(tmp_path):
 
 
 def test_a_leaderboard_ranks_what_ran_sustained_by_type_and_size_with_its_library():
-    slow, fast = (
-        Entry(name, name, name, f"row-{name}", ratio, ratio, ratio) for name, ratio in (("s", 0.9), ("f", 2.0))
-    )
+    slow, fast = (Entry(name, name, f"row-{name}", ratio, ratio, ratio) for name, ratio in (("s", 0.9), ("f", 2.0)))
     counted = replace(slow, library_joules=3.0)
     lines = [
         RegimeLine("x", "fp64", "b", True, 4096, {"in_turn": (), "sustained": (fast,), "burst": (slow,)}),
@@ -80,7 +78,7 @@ def test_a_leaderboard_ranks_what_ran_sustained_by_type_and_size_with_its_librar
     ]
     first, last = Gpu("", {}, VerdictsView((), "", "live", {}), lines).boards
     assert [(first.dtype, first.n), (last.dtype, last.n)] == [("fp32", 8192), ("fp64", 4096)]
-    assert [entry for entry, _ in first.entries] == [fast, counted]
+    assert [entry for entry, _ in first.entries] == [fast, counted] and first.tied == set()
     assert [(entry.library_joules, line.baseline) for entry, line in first.libraries] == [(3.0, "a")]
 
 

@@ -41,7 +41,7 @@ from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import cubes, row_key, select
 from gemmrepro.paper.claims import ClaimView
 from gemmrepro.paper.claims import headlines as known_for
-from gemmrepro.paper.regimes import Accuracies, RegimeLine, regime_lines
+from gemmrepro.paper.regimes import PRECISE, Accuracies, RegimeLine, regime_lines
 from gemmrepro.paper.text import View
 from gemmrepro.registry import ladders
 
@@ -283,7 +283,7 @@ def regimes(inputs: Inputs, family: str) -> Drawing:
     if family in inputs.measured and family in inputs.regimes:
         measured, alone = {family: inputs.measured[family]}, {family: inputs.regimes[family]}
         every = regime_lines(measured, alone, Accuracies.of(inputs.results))
-        lines = [line for line in every if line.is_alone and any(line.winners.values())]
+        lines = [line for line in every if line.is_alone and any(line.leaders.values())]
     frame = _entries(lines)
     caption = (
         "Speed over the library's, used in the same way: in turn, alone on a hot GPU, in bursts from rest; 95% "
@@ -305,7 +305,9 @@ def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
     for line in lines:
         for regime, entries in line.entries.items():
             best, tied = max((entry.ratio for entry in entries), default=0.0), line.leaders[regime]
-            for entry in (each for each in entries if each.is_precise and each.ratio >= NEAR * best):
+            for entry in (each for each in entries if each.ratio >= NEAR * best):
+                if not entry.high - entry.low <= PRECISE * entry.ratio:
+                    continue
                 about = {
                     "contest": _where(line, lines),
                     "regime": regime,
@@ -382,9 +384,9 @@ def _regimes_title(lines: Sequence[RegimeLine]) -> str:
         return "The best kernel by size and regime: not measured"
     if flips := [f"{line.dtype} {line.n}" for line in lines if line.flips]:
         return f"Which kernel is the fastest depends on how it is used: {listed(flips[:4])}"
-    hot = [line.winners[SUSTAINED] for line in lines]
-    saved = [1 - each.joules / each.library_joules for each in hot if each and each.joules and each.library_joules]
-    ahead = all(winner.low > 1 for line in lines for winner in line.winners.values() if winner)
+    hot = [best[0] for line in lines if (best := line.leaders[SUSTAINED])]
+    saved = [1 - each.joules / each.library_joules for each in hot if each.joules and each.library_joules]
+    ahead = all(best[0].low > 1 for line in lines for best in line.leaders.values() if best)
     if saved and min(saved) > 0.05 and ahead:
         return f"Faster than the library wherever intervals are narrow, on at least {min(saved):.0%} less energy"
     return "The same kernels lead, or tie, in turn, sustained and in bursts"

@@ -130,11 +130,6 @@ class Entry:
     joules: float | None = None
     library_joules: float | None = None
 
-    @property
-    def is_precise(self) -> bool:
-        """Whether its interval is known and no wider than PRECISE."""
-        return self.high - self.low <= PRECISE * self.ratio
-
     def ties(self, best: Entry) -> bool:
         """Whether its interval overlaps that of `best`, or what `best` is ahead by is no more than takes differ by."""
         high = self.ratio * (1 + PRECISE) if math.isnan(self.high) else self.high
@@ -165,17 +160,8 @@ class RegimeLine:
     entries: Mapping[str, tuple[Entry, ...]]
 
     @property
-    def kernels(self) -> int:
-        return len({entry.kernel for entries in self.entries.values() for entry in entries})
-
-    @property
     def leaders(self) -> dict[str, tuple[Entry, ...]]:
         return {regime: leaders(entries) for regime, entries in self.entries.items()}
-
-    @property
-    def winners(self) -> dict[str, Entry | None]:
-        """The best kernel by regime, the first of those that tie; None where none is the best."""
-        return {regime: best[0] if best else None for regime, best in self.leaders.items()}
 
     @property
     def flips(self) -> bool:
@@ -224,11 +210,8 @@ def _rows(measured: Measurements, regimes: Regimes | None) -> pd.DataFrame:
     parts = [part.assign(anchor=[row_anchor(row) for row in part.to_dict("records")]) for part in parts]
     turned = parts[0].assign(regime=IN_TURN, joules=math.nan, spread=0.0)
     if regimes and len(parts[1]):
-        taken = regimes.run.get("by_take") or []
-        takes = {tuple(each["point"][name] for name in REGIME_POINT): each["ratios"] for each in taken}
-        spreads = {point: max(ratios) / min(ratios) - 1 for point, ratios in takes.items()}
-        points = parts[1][list(REGIME_POINT)].astype(str).itertuples(index=False, name=None)
-        parts[1] = parts[1].assign(spread=[spreads.get(point, 0.0) for point in points])
+        points = parts[1][list(REGIME_POINT)].astype(str).agg(" ".join, axis=1)
+        parts[1] = parts[1].assign(spread=points.map(regimes.run.get("by_take") or {}).fillna(0.0))
         alone = {(row["kernel"], row["toolkit"], row["n"]) for row in parts[1].to_dict("records")}
         kept = [(row["kernel"], row["toolkit"], row["n"]) in alone for row in turned.to_dict("records")]
         return pd.concat([turned[pd.Series(kept, turned.index, dtype=bool)], parts[1]], ignore_index=True)

@@ -193,14 +193,10 @@ def _spread(apart: pd.Series) -> Spread | None:
     return {"rows": len(apart), "middle": float(apart.median()), **largest}
 
 
-def by_take(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    """The ratios of every row that several takes have of one build."""
-    found = rows[rows["alike"] & rows["ratio"].notna()].groupby(POINT, sort=False)["ratio"]
-    return [
-        {"point": dict(zip(POINT, point, strict=True)), "ratios": list(ratios)}
-        for point, ratios in found
-        if len(ratios) > 1
-    ]
+def by_take(rows: pd.DataFrame) -> dict[str, float]:
+    """Distance of the ratios of every row that several takes have of one build."""
+    apart = _differences(rows[rows["alike"] & rows["ratio"].notna()].groupby(POINT)["ratio"])
+    return {" ".join(point): float(distance) for point, distance in apart.items()}
 
 
 def agreement(found: Sequence[TakeRows]) -> dict[str, Any]:
