@@ -278,10 +278,7 @@ def takes(*found: tuple[str, str, dict[str, float]]):
     """Takes by card, build key, and the median times of kernels."""
     cells = dict.fromkeys(REGIME_POINT, "") | {"toolkit": "cuda13", "regime": "sustained"}
     return [
-        (
-            {"gpu": {"card": card}},
-            [cells | {"kernel": k, "median_us": f"{t}", "ratio": f"{t}", "build_key": key} for k, t in us.items()],
-        )
+        ({"gpu": {"card": card}}, [cells | dict(kernel=k, median_us=t, ratio=t, build_key=key) for k, t in us.items()])
         for card, key, us in found
     ]
 
@@ -297,9 +294,8 @@ def test_takes_of_a_card_and_cards_are_held_apart():
     again, cards = (spread(A1, A2, B)[name] for name in ("repeated", "between_cards"))
     assert again["rows"] == 2 and again["at"].startswith("x ") and again["at"].endswith(" sustained")
     assert again["largest"] == pytest.approx(0.03) and again["middle"] == pytest.approx(0.02)
-    assert cards["rows"] == 2 and cards["largest"] == pytest.approx(110 / 101.5 - 1), (
-        "a card's value is its takes' mean"
-    )
+    # A card's value is its takes' mean.
+    assert cards["rows"] == 2 and cards["largest"] == pytest.approx(110 / 101.5 - 1)
     assert spread(A1, A2, B, regime=BURST)["repeated"] is None and spread(A2, B)["repeated"] is None
     assert spread(A1, A2)["between_cards"] is None
     some = [A1, ("b", "0", {"x": 101.0, "y": 10.3}), ("c", "0", {"x": 104.0})]
