@@ -14,7 +14,7 @@ import cpu_tile
 import numpy as np
 import pytest
 from numpy_cupy import NumpyCupy
-from plants import BY_FAMILY, PLANTS
+from plants import CRT, OZAKI, PLANTS
 from test_crt import Device
 
 from gemmrepro import registry
@@ -23,7 +23,6 @@ from gemmrepro.gates import gemm, gemm_cases
 from gemmrepro.operations import Shape
 from gemmrepro.registry import card
 
-CRT, OZAKI = BY_FAMILY["crt"], BY_FAMILY["ozaki"]
 SESSION = SimpleNamespace(sync=lambda: None)
 SMALL = {"m": 37, "n": 34, "k": 80}
 """What the gate's shapes are cut down to: tails, every law, and one of everything."""
