@@ -72,6 +72,11 @@ for (const svg of document.querySelectorAll("figure svg")) {
   const ruled = [];
   const patches = [], filled = [];
   const pixels = svg.getBoundingClientRect().width / width;
+  const marks = parts.filter((each) => each.tagName === "use").map((mark) => {
+    const box = mark.getBBox(), matrix = svg.getCTM().inverse().multiply(mark.getCTM());
+    const at = new DOMPoint(box.x + box.width / 2, box.y + box.height / 2).matrixTransform(matrix);
+    return [[-2, -2], [2, -2], [2, 2], [-2, 2]].map(([x, y]) => new DOMPoint(at.x + x, at.y + y));
+  });
   for (const path of parts.filter((each) => each.tagName === "path")) {
     const style = getComputedStyle(path), place = parts.indexOf(path);
     if (style.fill === paper) patches.push([path, place]);
@@ -90,6 +95,7 @@ for (const svg of document.querySelectorAll("figure svg")) {
         found.push(`${name}: “${said}” meets “${texts[j].textContent.trim()}”`);
       }
     }
+    if (marks.some((mark) => meet(box, mark, [[1, 0], [0, 1]]))) found.push(`${name}: a mark covers “${said}”`);
     const high = parseFloat(getComputedStyle(text).fontSize) * pixels;
     if (high < 10.9) found.push(`${name}: “${said}” is ${high.toFixed(1)} pixels high`);
     const middle = new DOMPoint((box[0].x + box[2].x) / 2, (box[0].y + box[2].y) / 2);
@@ -108,4 +114,4 @@ for (const svg of document.querySelectorAll("figure svg")) {
 return [...new Set(found)];
 """
 """Texts that leave their figure or meet another, are below 11 pixels or a contrast of 4.5, and reference lines that
-cross one; a text on a patch of paper that hides the line is no fault."""
+cross one, or marks that cover one; a text on a patch of paper that hides the line is no fault."""

@@ -90,6 +90,7 @@ def test_every_figure_is_drawn_and_described_by_its_finding(inputs, drawings):
     assert paper_figures.names(["ladder"]) == [*paper_figures.WHOLE, "ladder", "shares", "issuing"]
     own = [name.removeprefix("paper/") for name in drawings if name.startswith("paper/")]
     assert own == paper_figures.drawn(registry.family_names())
+    assert len({drawing.title for drawing in drawings.values()}) == len(drawings), "no two figures say the same"
     for name, drawing in drawings.items():
         unjudged = name.startswith("paper/stated_") and name not in ("paper/stated_ladder", "paper/stated_ozaki")
         assert bool(drawing.table) == ("not measured" not in drawing.title) or not unjudged, name
@@ -140,6 +141,14 @@ def test_figures_of_the_paper_show_what_the_rows_say(inputs, drawings):
     assert len(issued) > 10 and (parts >= 0).all(axis=None) and parts.sum(axis=1).to_numpy() == pytest.approx(1)
     assert issued["FFMA"].max() > 0.7 > 0.05 > issued["FFMA"].iloc[0]
     assert [over for _, over in paper.compared(inputs)] == pytest.approx([10 ** ((i - 30) / 15) for i in range(60)])
+    assert drawings["paper/stated_ladder"].title.endswith("ratios on either side")
+    assert "at every size in tf32 and fp64, in fp16 at 8192" in drawings["paper/types"].title
+    sweep = {line["at"]: line["measured"] for line in drawings["ozaki/sweep_d"].table if "cuBLAS FP64" in line[""]}
+    frontier = {line["scheme"]: line["speed over DGEMM"] for line in drawings["paper/fp64_frontier"].table}
+    assert {d: frontier[f"d = {d}"] for d in range(5, 10)}.items() <= sweep.items(), "a speed has one value"
+    assert [kit._power(value) for value in (0.0012, 0.899, 0.94, 0.998, 1.02, 6471)] == [
+        *("10⁻³", ".90", ".94", "1.0", "1.0", "6.5k"),
+    ]
     regimes = {
         name.removeprefix("paper/regimes_") for name, each in drawings.items() if "regimes_" in name and each.table
     }

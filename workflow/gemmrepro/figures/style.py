@@ -204,10 +204,11 @@ def plain(value: float, _position: int | None = None) -> str:
     return f"2{raised(int(exponent))}" if exponent.is_integer() else f"{value:,.0f}"
 
 
-def size(value: float, _position: int | None = None) -> str:
-    """A tick's label of a size: powers of two from 2^17 on as such."""
-    power = round(math.log2(value)) if value > 0 else 0
-    return plain(value) if power < 17 or value != 2**power else f"2{raised(power)}"
+def size(value: float, largest: float = 0.0) -> str:
+    """A size, in units of 1024, or along an axis to a `largest` of 2^20 or more as a power of two."""
+    if largest >= 2**20 and math.log2(value).is_integer():
+        return f"2{raised(round(math.log2(value)))}"
+    return f"{value / 1024:g}k" if value and value % 1024 == 0 else plain(value)
 
 
 def written(x: float) -> str:
