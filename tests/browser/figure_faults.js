@@ -70,7 +70,8 @@ for (const svg of document.querySelectorAll("figure svg")) {
   const ruled = [];
   const patches = [], filled = [];
   const pixels = svg.getBoundingClientRect().width / width;
-  const marks = parts.filter((each) => each.tagName === "use").map((mark) => {
+  // Not areas, which are drawn the same way.
+  const marks = parts.filter((each) => each.tagName === "use" && each.getBBox().width < 3 * SHORT).map((mark) => {
     const box = mark.getBBox(), matrix = svg.getCTM().inverse().multiply(mark.getCTM());
     const at = new DOMPoint(box.x + box.width / 2, box.y + box.height / 2).matrixTransform(matrix);
     return [[-2, -2], [2, -2], [2, 2], [-2, 2]].map(([x, y]) => new DOMPoint(at.x + x, at.y + y));

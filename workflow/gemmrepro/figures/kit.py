@@ -214,7 +214,7 @@ def _values_across(axes: Axes, panel: Panel, page: Page, part: pd.DataFrame, cou
         axes.xaxis.set_major_locator(MaxNLocator(page.pick(6, 4)))
         axes.xaxis.set_major_formatter(FuncFormatter(plain))
     if panel.line is not None:
-        for low, high in [(y - 0.2, y + 0.25) for y in range(count)] if page.narrow else [(-0.6, count)]:
+        for low, high in [(y - 0.2, y + 0.25) for y in range(count)] if page.narrow else [(-0.6, count - 0.4)]:
             axes.vlines(panel.line, low, high, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
     axes.set_title(wrapped(panel.title, page))
     axes.set(xlabel=wrapped(panel.label, page), ylabel="")
