@@ -70,12 +70,11 @@ for (const svg of document.querySelectorAll("figure svg")) {
   const ruled = [];
   const patches = [], filled = [];
   const pixels = svg.getBoundingClientRect().width / width;
-  // Not areas, which are drawn the same way.
   const marks = parts.filter((each) => each.tagName === "use" && each.getBBox().width < 3 * SHORT).map((mark) => {
-    const box = mark.getBBox(), matrix = svg.getCTM().inverse().multiply(mark.getCTM());
-    const at = new DOMPoint(box.x + box.width / 2, box.y + box.height / 2).matrixTransform(matrix);
-    return [[-2, -2], [2, -2], [2, 2], [-2, 2]].map(([x, y]) => new DOMPoint(at.x + x, at.y + y));
-  });
+    const {x, y, width, height} = mark.getBBox(), matrix = svg.getCTM().inverse().multiply(mark.getCTM());
+    const at = new DOMPoint(x + width / 2, y + height / 2).matrixTransform(matrix);
+    return [-2, 2].map((step) => new DOMPoint(at.x + step, at.y + step));
+  });  // areas are wider
   for (const path of parts.filter((each) => each.tagName === "path")) {
     const style = getComputedStyle(path), place = parts.indexOf(path);
     if (style.fill === paper) patches.push([path, place]);

@@ -280,6 +280,7 @@ def slim(svg: str, title: str, description: str) -> str:
         return f' class="{classes.setdefault(rule, f"c{len(classes)}")}"' if rule else ""
 
     body = _NEEDLESS.sub("", whole[3]).replace("xlink:href", "href")
+    body = re.sub(r' fill="(#\w{6})"', r' style="fill: \1"', body)  # of hatched areas
     body = re.sub(r"<[^>]*>", lambda tag: re.sub(r"\d+\.\d{2,}", _rounded, tag[0]), body)
     body = re.sub(r' style="([^"]*)"', named, body)
     body = re.sub(r' d="([^"]*)"', _short, body)
