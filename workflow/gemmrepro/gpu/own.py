@@ -121,8 +121,8 @@ def read(path: Path) -> Own:
 def _read(path: Path) -> Own:
     try:
         tree = ast.parse(schemas.text_at(path))
-    except SyntaxError as error:
-        raise at_line(path, error.lineno or 1, f"{error.msg}; correct it.") from None
+    except (SyntaxError, ValueError) as error:
+        raise at_line(path, line_in(path, error) or 1, f"{error.args[0]}; correct it.") from None
     bound: dict[str, Any] = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:
         if isinstance(node, ast.Assign):

@@ -181,16 +181,8 @@ def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
     found = [claim for name in names for claim in _claims(name)]
     with TemporaryDirectory() as folder:
         of = _laid_out(recorded, Path(folder))
-        places = (
-            recorded,
-            of / "gates",
-            paths.ROOT / "results/build",
-            None,
-            lambda _: found,
-            of / "experiments",
-            of / "regimes",
-        )
-        return judging.judge_all(*places)
+        places = (recorded, of / "gates", paths.ROOT / "results/build", None, lambda _: found)
+        return judging.judge_all(*places, of / "experiments", of / "regimes")
 
 
 def _show(document: Mapping[str, Any], names: Sequence[str]) -> int:
