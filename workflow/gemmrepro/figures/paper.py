@@ -389,20 +389,10 @@ def _regimes_title(lines: Sequence[RegimeLine]) -> str:
     if not lines:
         return "the best kernel by size and regime: not measured"
     if flips := [f"{line.dtype} {line.n}" for line in lines if line.flips]:
-<<<<<<< HEAD
-        return f"Which kernel is the fastest depends on how it is used: {listed(flips[:4])}"
-    hot = [best[0] for line in lines if (best := line.leaders[SUSTAINED])]
-    saved = [1 - each.joules / each.library_joules for each in hot if each.joules and each.library_joules]
-    ahead = all(best[0].low > 1 for line in lines for best in line.leaders.values() if best)
-    if saved and min(saved) > 0.05 and ahead:
-        return f"Faster than the library wherever intervals are narrow, on at least {min(saved):.0%} less energy"
-    return "The same kernels lead, or tie, in turn, sustained and in bursts"
-=======
         return f"the fastest kernel changes with its use in {listed(flips[:4])}"
-    if all(winner.ratio > 1 for line in lines for winner in line.winners.values() if winner):
-        return "the best kernel is faster than the library wherever intervals are narrow"
-    return "the same kernels lead in turn, sustained and in bursts"
->>>>>>> main
+    if all(best[0].low > 1 for line in lines for best in line.leaders.values() if best):
+        return "the best kernel is faster than the library wherever intervals are known"
+    return "the same kernels lead, or tie, in turn, sustained and in bursts"
 
 
 def _regimes_alt(lines: Sequence[RegimeLine]) -> str:
