@@ -311,9 +311,8 @@ def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
     for line in lines:
         for regime, entries in line.entries.items():
             best, tied = max((entry.ratio for entry in entries), default=0.0), line.leaders[regime]
-            for entry in (each for each in entries if each.ratio >= NEAR * best):
-                if not entry.high - entry.low <= PRECISE * entry.ratio:
-                    continue
+            precise = [each for each in entries if each.high - each.low <= PRECISE * each.ratio]
+            for entry in (each for each in precise if each.ratio >= NEAR * best):
                 about = {
                     "contest": _where(line, lines),
                     "regime": regime,

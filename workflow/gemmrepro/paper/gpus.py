@@ -103,8 +103,8 @@ class Gpu:
             ranked = sorted(found, key=lambda pair: -pair[0].ratio)
             known = sorted(ranked, key=lambda pair: pair[0].library_joules is None)
             libraries = {line.baseline: (entry, line) for entry, line in reversed(known)}
-            beside = list(libraries.values())
-            boards.append(View(dtype=types[place], n=n, tied=tied[place, n], entries=ranked, libraries=beside))
+            about = {"dtype": types[place], "n": n, "tied": tied[place, n]}
+            boards.append(View(**about, entries=ranked, libraries=list(libraries.values())))
         return boards
 
 

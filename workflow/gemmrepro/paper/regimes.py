@@ -115,8 +115,7 @@ PRECISE = 0.05
 @dataclass(frozen=True)
 class Entry:
     """A kernel's ratio to its baseline in one regime, with its interval; `anchor` is the id of its row.
-    `spread` is how far takes of its build are apart, relative to the ratio, 0 with one; `joules` is the energy of a
-    product in J, `library_joules` the baseline's; None where they were not counted."""
+    `spread`: the relative distance of takes of its build; `joules` of a product, `library_joules` the baseline's."""
 
     kernel: str
     name: str
@@ -248,8 +247,7 @@ def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
     """The kernel to use in each contest: sustained, or in turn where nothing was sustained; the library competes.
 
     A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or ties. `lines`
-    are those of its sizes, `entries` the kernel's at each, or the best kernel's beside the library; `ties` pairs what
-    is as fast with the sizes.
+    are those of its sizes, `entries` the kernel's, or the best one's beside the library; `ties` are with sizes.
     """
     found = []
     for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):
