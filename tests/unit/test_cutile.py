@@ -15,7 +15,7 @@ from gemmrepro.build.record import MachineCode, Usage
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core import dtypes
 from gemmrepro.errors import UserError
-from gemmrepro.gates import static
+from gemmrepro.gates import stage
 from gemmrepro.operations import Shape
 
 COMPILER = cutile.CuTile()
@@ -128,8 +128,8 @@ def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
 
 def checks(kernel, record):
     codes = {arch: MachineCode(**{"hot_loop": "", **built}) for arch, built in record["archs"].items()}
-    found = [check for arch, code in codes.items() for check in static.static_checks(kernel, arch, code)]
-    return found + static.refusal_checks(kernel, record.get("refused", {}))
+    found = [check for arch, code in codes.items() for check in stage.static_checks(kernel, arch, code)]
+    return found + stage.refusal_checks(kernel, record.get("refused", {}))
 
 
 def failed(kernel, record):

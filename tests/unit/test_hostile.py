@@ -27,7 +27,7 @@ from gemmrepro import registry
 from gemmrepro.build import cache
 from gemmrepro.errors import UserError
 from gemmrepro.host import config
-from gemmrepro.judge import claims, expressions
+from gemmrepro.judge import carrying, claims
 from gemmrepro.recordings import compare
 from gemmrepro.recordings.bundles import read_bundle
 from gemmrepro.registry import articles, families
@@ -109,7 +109,7 @@ def _settings(path: str, value: Any) -> Attack:
 def _expression(text: str) -> Attack:
     def run(folder: Path) -> object:
         try:
-            return expressions.evaluate(text, {"value": 1.0})
+            return carrying.evaluate(text, {"value": 1.0})
         except ValueError as error:
             raise UserError(" ".join(str(error).split())) from None
 

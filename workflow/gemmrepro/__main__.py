@@ -26,7 +26,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
         "gates.numeric",
         "--kernels|--family --build --seeds --seed --out --out-dir --patience --processes --worker",
     ),
-    "gates": ("gates.stage", "--check|--kernels --build --numeric|--recorded --gpu --out"),
+    "gates": ("gates.stage:gates_step", "--check|--kernels --build --numeric|--recorded --gpu --out"),
     "sweep": (
         "measure.sweep",
         "--family! --config! --build --gates --journal! --out! --regimes --kernels --budget --round --free",
@@ -40,7 +40,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "recorded-rows": ("recordings.bring", "--families! --recorded! --build --out --regimes"),
     "recorded-experiments": ("recordings.bring:experiments_step", "--experiments! --recorded! --build --out!"),
     "just-in-time": ("measure.just_in_time", "--family! --build --out!"),
-    "verdicts": ("judge.verdicts", "--measure! --gates --build --families --experiments --regimes --out!"),
+    "verdicts": ("judge.judging:verdicts_step", "--measure! --gates --build --families --experiments --regimes --out!"),
     "figures": (
         "figures.stage",
         "--family|--verdicts! --families --measure! --experiments --regimes --out! --figures",

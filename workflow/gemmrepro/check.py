@@ -23,7 +23,7 @@ from gemmrepro.core.trees import without_comments
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Experiment, paper_figures
 from gemmrepro.gpu.baselines import BASELINES
-from gemmrepro.judge import calculation
+from gemmrepro.judge.metrics import calculated
 from gemmrepro.judge.published import published_rows
 from gemmrepro.operations import Shape
 from gemmrepro.registry import LARGE_SHAPE, USUAL_SHAPES, Kernel, card, ladders
@@ -37,7 +37,7 @@ PERSISTENT = 2 * card.REFERENCE.sms
 
 NUMBERS = ("m", "n", "k", "iterations", "alpha", "beta")
 
-DECLARATIONS = ("family.py", "figures.py", experiments.FILE, calculation.FILE)
+DECLARATIONS = ("family.py", "figures.py", experiments.FILE, calculated.FILE)
 """Python files of a family that are not sources."""
 
 

@@ -29,7 +29,7 @@ from gemmrepro.gates.scaled import ScaledGemm
 from gemmrepro.gates.vectors import Histogram, Reduce, VectorCopy, WholeCopy
 from gemmrepro.operations import Shape, nbytes, operation
 from gemmrepro.registry import Kernel, card, keys
-from gemmrepro.registry.callables import described
+from gemmrepro.registry.keys import described
 
 GATES: Mapping[str, type[Gate]] = MappingProxyType(
     {

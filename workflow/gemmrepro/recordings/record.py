@@ -43,8 +43,8 @@ from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.schemas import merged
 from gemmrepro.errors import UserError
-from gemmrepro.gates.combined import gate, summary_line
 from gemmrepro.gates.operations import key_on
+from gemmrepro.gates.stage import gate, summary_line
 from gemmrepro.gpu import device
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS
