@@ -9,7 +9,7 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.build import compile as build
-from gemmrepro.build import cutile, cutile_export, sass
+from gemmrepro.build import cutile, cutile_export, listings
 from gemmrepro.build.key import build_key
 from gemmrepro.build.record import MachineCode, Usage
 from gemmrepro.build.toolkit import Toolkit
@@ -116,14 +116,14 @@ SASS = """\
 
 
 def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
-    (function,) = sass.parse(SASS)
+    (function,) = listings.parse(SASS)
     assert cutile.read_usage("matmul", USAGE, ELF, {"sm_90": function}) == {
         "sm_90": Usage(
             registers=255, stack_bytes=96, shared_bytes=197784, threads=512, spill_store_bytes=12, spill_load_bytes=25
         )
     }
-    assert sass.parse_blocks(ELF, "other") == {}
-    assert sass.local_bytes("STG.E.128", "STL") == 0
+    assert listings.parse_blocks(ELF, "other") == {}
+    assert listings.local_bytes("STG.E.128", "STL") == 0
 
 
 def checks(kernel, record):
@@ -160,21 +160,21 @@ def test_spills_are_declared_or_a_failure_and_declared_ones_must_be_there():
 
 
 def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):
-    from gemmrepro.tune import candidates
+    from gemmrepro.tune import bench
 
     tunable = registry.tunable("cutile.persistent_bf16_tuned")
-    every = candidates.candidates(tunable)
+    every = bench.candidates(tunable)
     for each in every:
         record = {"build_key": build_key(each.kernel, "13.4", VERSIONS), "target": "90"}
         (tmp_path / f"{each.digest}.json").write_text(json.dumps(record))
     listing = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.4", "target": "90"}
     (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": VERSIONS}))
     monkeypatch.setattr(cutile.CuTile, "packages", lambda self, kernel: pytest.fail("the compiler is asked for"))
-    assert len(candidates.Listing.read(tmp_path, tunable).compiled) == len(every)
+    assert len(bench.Listing.read(tmp_path, tunable).compiled) == len(every)
     other = VERSIONS | {"cuda-tile": "1.8.0"}
     (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": other}))
     with pytest.raises(UserError, match="other sources"):
-        candidates.Listing.read(tmp_path, tunable)
+        bench.Listing.read(tmp_path, tunable)
 
 
 TAIL = registry.kernel("cutile.tail_bf16")

@@ -23,7 +23,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "image": ("host.sif:image_step", "--env! --recipe! --sif! --lock!"),
     "build": ("build.stage", "--kernels! --toolkit! --threads --out! --cache"),
     "judge-numbers": (
-        "gates.numeric",
+        "gates.numeric:judge_step",
         "--kernels|--family --build --seeds --seed --out --out-dir --patience --processes --worker",
     ),
     "gates": ("gates.stage:gates_step", "--check|--kernels --build --numeric|--recorded --gpu --out"),
@@ -71,7 +71,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "lock-sources": ("host.nix_sources:lock_step", "--out"),
     "fetch-sources": ("host.nix_sources:fetch_step", "folder [environments]"),
     "gpu": ("gpu.device:describe_step", "--slug"),
-    "baseline-kernels": ("gpu.cupti:kernels_step", "--names! --out"),
+    "baseline-kernels": ("gpu.ranges:kernels_step", "--names! --out"),
 }
 """The module of each stage, and its options: ``--out!`` is required, of ``--a|--b`` at most one is given (``--a|--b!``:
 just one), and ``[family]`` are any number of words."""

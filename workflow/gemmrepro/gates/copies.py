@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.draws import address_of, draw_words, link_to
-from gemmrepro.core.dtypes import bits
+from gemmrepro.core.dtypes import address_of, bits, draw_words, link_to
 from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Guarded, Judged, Verdict, bit_for_bit
 from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Launcher, Operands

@@ -75,7 +75,7 @@ class Gates:
         return self._made[op]
 
 
-JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.draws", "gemmrepro.core.dtypes"})
+JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.dtypes"})
 """Modules with code that judges; how a kernel is launched is part of the run."""
 
 

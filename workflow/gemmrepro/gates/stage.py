@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro import registry
+from gemmrepro.build.listings import allocated_registers
 from gemmrepro.build.record import Build, MachineCode
-from gemmrepro.build.sass import allocated_registers
 from gemmrepro.core import names
 from gemmrepro.core.architectures import KNOWN, is_among, number, parsed, shared_limit
 from gemmrepro.core.files import read_json, write_json

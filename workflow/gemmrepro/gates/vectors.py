@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.draws import DISTRIBUTIONS, draw_ids
-from gemmrepro.core.dtypes import STORAGE, bits
+from gemmrepro.core.dtypes import DISTRIBUTIONS, STORAGE, bits, draw_ids
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
 from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Guarded, Judged, Verdict, bit_for_bit

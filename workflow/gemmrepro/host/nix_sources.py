@@ -25,15 +25,7 @@ from urllib.parse import unquote
 from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host.recipes import (
-    RELOCK,
-    SNAPSHOT,
-    Environment,
-    Sources,
-    debian_packages,
-    packages_apart,
-    read_recipe,
-)
+from gemmrepro.host.recipes import RELOCK, SNAPSHOT, Environment, Sources, debian_packages, packages_apart, read_recipe
 
 SUITE = "bookworm"
 SUITES = {"torchcpu": "trixie", "apptainer": "trixie"}

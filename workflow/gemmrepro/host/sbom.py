@@ -22,11 +22,11 @@ from gemmrepro import __version__
 from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
+from gemmrepro.host.builders import EPOCH
 from gemmrepro.host.containers import container_environment, make_caches
 from gemmrepro.host.inventory import Entry
 from gemmrepro.host.recipes import LOCK, Sources, normalized, packages_apart
 from gemmrepro.host.sif import filesystem_sha256, list_packages
-from gemmrepro.host.workspace import EPOCH
 
 try:
     from cyclonedx.model import HashAlgorithm, HashType, Property

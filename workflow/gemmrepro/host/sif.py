@@ -24,11 +24,23 @@ from gemmrepro.core.files import write_json
 from gemmrepro.core.machine import git_commit
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host.builders import Base, builder_command, find_builder, limit_options, mounts_containers, provide_base
+from gemmrepro.host.builders import (
+    EPOCH,
+    Base,
+    DiskFull,
+    Workspace,
+    builder_command,
+    find_builder,
+    limit_options,
+    mounts_containers,
+    provide_base,
+    remove_tree,
+    run,
+    workspace,
+)
 from gemmrepro.host.containers import apptainer_version, container_environment, find_apptainer, fuse_hint, make_caches
 from gemmrepro.host.inventory import Entry
 from gemmrepro.host.recipes import SNAPSHOT, Recipe, Sources, locked_as, read_recipe, requirements_sha256
-from gemmrepro.host.workspace import EPOCH, DiskFull, Workspace, remove_tree, run, workspace
 
 EMPTIED = (
     *("run", "tmp", "var/tmp", "var/log", "var/cache/apt", "var/cache/debconf", "var/cache/ldconfig"),

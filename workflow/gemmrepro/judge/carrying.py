@@ -2,7 +2,8 @@
 
 ``share`` expects the article's share of the rate `of`: a throughput grows with the rate, a time shrinks with it.
 ``model`` expects a ratio to change as the quotient of two rates does. The article's chip has the rates of its data
-sheet, or of the published rows in `there`; the GPU at hand those of the ceilings, else of its own data sheet.
+sheet, or of the published rows in `there`; the GPU at hand those of the ceilings, which the family ``ceilings``
+measures, else of its own data sheet.
 """
 
 from __future__ import annotations
@@ -13,15 +14,87 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
+from gemmrepro import registry
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
-from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim, Problem
 from gemmrepro.judge.evidence import Evidence, NotMeasured
+from gemmrepro.measure.rows import Measurements, is_current, row_key
+from gemmrepro.operations import operation
 from gemmrepro.recordings.limits import bounds
-from gemmrepro.registry import chips, kernel, kernels
+from gemmrepro.registry import chips
 from gemmrepro.registry.articles import ARTICLE, chip_of
 from gemmrepro.registry.chips import RATES, Rate, same_gpu
+
+CEILING_FAMILY = "ceilings"
+"""The family whose micro-kernels measure ceilings."""
+
+_UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """A measured ceiling: the best current row of one micro-kernel, or of its library baseline.
+    `key` names the row; `clock_mhz` and `power_w` are its conditions."""
+
+    kernel: str
+    label: str
+    value: float
+    unit: str
+    key: str
+    clock_mhz: float | None
+    power_w: float | None
+
+    @property
+    def conditions(self) -> str:
+        """``1,980 MHz, 460 W``; what is unknown is left out."""
+        parts = [
+            f"{self.clock_mhz:,.0f} MHz" if self.clock_mhz else "",
+            f"{self.power_w:,.0f} W" if self.power_w else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+
+def _number(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> list[Ceiling]:
+    """The measured ceilings of an operation, one per micro-kernel, the highest first.
+    `op`: ``ceiling_flops`` (TFLOP/s, of kernels of `dtype`) or ``ceiling_bytes`` (GB/s, of any type)."""
+    column = operation(op).ceiling
+    unit = _UNITS[column]
+    ceilings = []
+    for kernel in registry.kernels(CEILING_FAMILY):
+        if kernel.compute.op != op or (dtype and kernel.compute.dtype_in != dtype):
+            continue
+        rows = measured.summary
+        rows = rows[rows["kernel"].isin([kernel.id, kernel.timing.baseline]) & is_current(rows) & rows[column].notna()]
+        if rows.empty:
+            continue
+        row = rows.loc[rows[column].idxmax()]
+        conditions = _number(row["clock_mhz"]), _number(row["power_w"])
+        ceilings.append(Ceiling(kernel.id, kernel.rung, float(row[column]), unit, row_key(row), *conditions))
+    return sorted(ceilings, key=lambda ceiling: -ceiling.value)
+
+
+def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
+    """The ceiling that one micro-kernel measures, or None where it has no current row.
+    Raises UserError if there is no such micro-kernel."""
+    kernel = registry.kernel(kernel_id)
+    if not operation(kernel.compute.op).ceiling:
+        raise UserError(f"{kernel_id} measures no ceiling.")
+    return next(
+        (
+            ceiling
+            for ceiling in of_operation(measured, kernel.compute.op, kernel.compute.dtype_in)
+            if ceiling.kernel == kernel_id
+        ),
+        None,
+    )
+
 
 _ALLOWED = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, ast.Constant)
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub)
@@ -153,7 +226,7 @@ def problems(claim: Claim) -> list[Problem]:
         except UserError as error:
             found.append(("transfer", str(error)))
     ceiling = transfer.get("ceiling")
-    if ceiling is not None and ceiling not in {kernel.id for kernel in kernels(CEILING_FAMILY)}:
+    if ceiling is not None and ceiling not in {kernel.id for kernel in registry.kernels(CEILING_FAMILY)}:
         found.append(("transfer.ceiling", f"there is no kernel '{ceiling}' in family {CEILING_FAMILY}"))
     if "work" in transfer:
         try:
@@ -208,7 +281,7 @@ def _at_hand(name: str, transfer: Mapping[str, Any], evidence: Evidence, machine
 
 def widest(name: str, gpu: Mapping[str, Any]) -> tuple[str, ...]:
     """The micro-kernels that measure a rate of a GPU (run.json's facts), of its widest instruction alone."""
-    return tuple(each for each in CEILINGS.get(name, ()) if bounds(kernel(each), gpu))
+    return tuple(each for each in CEILINGS.get(name, ()) if bounds(registry.kernel(each), gpu))
 
 
 def _measured(name: str, transfer: Mapping[str, Any], evidence: Evidence, machine: str | None) -> Rate | None:

@@ -22,8 +22,7 @@ from gemmrepro.core.text import format_number
 from gemmrepro.experiments import results as experiment_results
 from gemmrepro.gpu.baselines import baseline, place
 from gemmrepro.judge import carrying, claims
-from gemmrepro.judge.carrying import MODEL, SHARE
-from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
+from gemmrepro.judge.carrying import CEILING_FAMILY, MODEL, SHARE, measured_ceiling
 from gemmrepro.judge.claim import ANYWHERE, ARTICLE, BUILD, Claim
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value, joined, load_gates
 from gemmrepro.judge.metrics import METRICS

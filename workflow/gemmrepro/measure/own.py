@@ -30,7 +30,7 @@ from gemmrepro.core.journal import card_of, end_with_parent, fresh_seeds, sayer
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.gates.gate import POISON_BITS
-from gemmrepro.gates.judging import judge, keys_of
+from gemmrepro.gates.numeric import judge, keys_of
 from gemmrepro.gpu import baselines, device
 from gemmrepro.gpu.own import OWN, Bound, Own, failure, loaded, read
 from gemmrepro.measure import results
@@ -39,8 +39,7 @@ from gemmrepro.measure.passes import GpuDevice, Passes, RegimeSettings, sets
 from gemmrepro.measure.plan import Point, Settings
 from gemmrepro.measure.prepare import Check, prepare
 from gemmrepro.measure.regimes import IN_TURN
-from gemmrepro.measure.rounds import Rounds
-from gemmrepro.measure.workspace import Second, Workspace
+from gemmrepro.measure.rounds import Rounds, Second, Workspace
 
 say = sayer(OWN)
 

@@ -19,11 +19,10 @@ from gemmrepro.core.files import csv_text, parquet, write_atomic, write_json
 from gemmrepro.core.machine import git_commit, libraries
 from gemmrepro.core.names import LIBRARY, METRICS
 from gemmrepro.errors import NEEDS
-from gemmrepro.gpu import baselines, cupti
-from gemmrepro.gpu.cupti import CuptiError
+from gemmrepro.gpu import baselines, ranges
 from gemmrepro.gpu.device import Session
 from gemmrepro.gpu.loaded import Loaded
-from gemmrepro.gpu.ranges import RangeProfiler, Reading
+from gemmrepro.gpu.ranges import CuptiError, RangeProfiler, Reading
 from gemmrepro.measure.columns import (
     COUNTER_COLUMNS,
     READING_COLUMNS,
@@ -353,7 +352,7 @@ def collect(session: Session, runs: Sequence[tuple[Loaded, Shape]]) -> tuple[lis
         return rows, ""
     timer = Timer(session)
     try:
-        with RangeProfiler(cupti.load(), [metric for metric in METRICS if not metric.startswith(LAUNCH)]) as profiler:
+        with RangeProfiler(ranges.load(), [metric for metric in METRICS if not metric.startswith(LAUNCH)]) as profiler:
             for loaded, shape in runs:
                 rows += _rows(loaded, shape, {**_counted(profiler, timer, loaded, shape), **launched(loaded, shape)})
     except CuptiError as error:

@@ -16,14 +16,7 @@ import numpy as np
 from gemmrepro import operands, registry
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
-from gemmrepro.measure.columns import (
-    COUNTER_COLUMNS,
-    COUNTER_ROW,
-    SAMPLE,
-    SUMMARY_COLUMNS,
-    Table,
-    kinds,
-)
+from gemmrepro.measure.columns import COUNTER_COLUMNS, COUNTER_ROW, SAMPLE, SUMMARY_COLUMNS, Table, kinds
 from gemmrepro.measure.plan import Point, Settings, plan_points
 from gemmrepro.measure.recording import (
     CEILINGS,
