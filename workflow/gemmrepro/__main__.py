@@ -4,8 +4,6 @@ Each stage has a row here, and each option is declared once. A stage's module ha
 options; it is imported when it is asked for, so that an image needs no library of another stage.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

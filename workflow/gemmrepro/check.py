@@ -4,8 +4,6 @@ It finds what no compiler or linter sees: constants, headers and launches of a r
 names that no other table has.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import re

@@ -4,8 +4,6 @@ The fat binary contains machine code for every requested architecture, so that t
 inspect and the driver compiles nothing. It also contains PTX for the newest portable architecture, for newer GPUs.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Mapping, Sequence

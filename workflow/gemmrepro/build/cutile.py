@@ -9,8 +9,6 @@ guarantees: rows are contiguous, arrays aligned to 16 bytes, lengths and strides
 The define ``HINTS`` has hints for the compiler: ``occupancy=2``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Compilers: what the build asks of each, and nvcc."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ values that round beyond the largest number become infinity in e5m2 and NaN in e
 saturate; no integer stands for NaN.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

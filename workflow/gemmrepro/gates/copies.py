@@ -4,8 +4,6 @@ A probe must do exactly the work that is timed: a chain of dependent multiply-ad
 along links at the right link, and a stream's words must add up, all modulo 2^32. Clocks only have to advance.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any

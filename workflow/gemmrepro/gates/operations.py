@@ -4,8 +4,6 @@ A verdict of the numerical gate holds for one run (`registry.keys.run_key`), one
 the code that draws cases and judges results, so any edit of that code makes older verdicts stale.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

@@ -11,8 +11,6 @@ coalesce (counters and times do) or barriers are in the right place (the numeric
 A failed gate is a verdict, not an error: it is written, and the exit code is 0. Only ``--check`` exits with 1.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from argparse import Namespace

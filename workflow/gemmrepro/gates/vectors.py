@@ -6,8 +6,6 @@ Stability of Numerical Algorithms, section 4.2); `chain` bounds these for trees 
 integers must be exact, and launches on the same input must agree bit for bit.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The programs that build container images, the base images that they start from, and a build's private folder."""
 
-from __future__ import annotations
-
 import collections
 import contextlib
 import dataclasses

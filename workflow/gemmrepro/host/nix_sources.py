@@ -5,8 +5,6 @@ downloads and checks the files, for Nix. Both use this host's apt and pip, so no
 ``docker/apt-locked`` installs the same versions of Debian's packages in a Dockerfile's image.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -4,8 +4,6 @@ The lock says which packages there are; the image their licences, and is refused
 SHA-256 of its file system, and the bill holds no date: the same image gives the same bill.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -1,7 +1,5 @@
 """An image's root file system, built in place or unpacked, cleaned, and packed as a SIF, Apptainer's format."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

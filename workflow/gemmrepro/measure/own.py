@@ -8,8 +8,6 @@ what was finished is kept. A file may launch where it likes, so each timed launc
 what has reached C before the stream goes on was launched elsewhere, where no time would count it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

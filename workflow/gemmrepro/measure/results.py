@@ -1,7 +1,5 @@
 """Writes what was measured in turn or in the regimes: tables, samples and run.json, all from the journal."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import secrets

@@ -9,8 +9,6 @@ What was timed as graphs is also launched as one: twice, back to back, on two co
 second must be right, since in so short a sample skipped work stays within what time allows.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -3,8 +3,6 @@
 A family that was not measured reads as empty tables, never as an error: the report must say so, not fail.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 import statistics

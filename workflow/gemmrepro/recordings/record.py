@@ -18,8 +18,6 @@ command continues from there; exit code 75 means that the budget ended first. Fi
 family is complete.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -5,8 +5,6 @@ takes agree, on one card or two of a model, is told by medians of rows of the sa
 would tell binaries apart. Between cards, a card's value is the mean of its takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@
 kernels are, `claims.yaml` what it states, and `figures.py` draws its tables and charts beside what was measured.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -9,8 +9,6 @@ Rules rerun by the declared parts of a record: `compiled` (build), `judged` (gat
 verdicts), `told` (report).
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

@@ -11,8 +11,6 @@ toolkit. Both can be resumed: the same command continues where a killed one stop
 what the registry's tuned kernels are built with.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
