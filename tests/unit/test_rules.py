@@ -208,6 +208,4 @@ def test_a_peak_is_computed_from_facts_of_the_gpu_or_not_at_all():
     peak = chips.peak(gpu, "fp32")
     assert peak and peak.value == pytest.approx(100 * 256 * 2000 / 1e6)
     assert peak.source.startswith("100 SMs at 256 operations")
-    for missing in gpu:
-        assert chips.peak({**gpu, missing: None}, "fp32") is None
-    assert chips.peak(gpu, "fp12") is None and chips.peak({}, "fp32") is None
+    assert not any(chips.peak(each, "fp32") for each in ({}, *({**gpu, missing: None} for missing in gpu)))

@@ -86,14 +86,8 @@ def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
     kernel = registry.kernel(kernel_id)
     if not operation(kernel.compute.op).ceiling:
         raise UserError(f"{kernel_id} measures no ceiling.")
-    return next(
-        (
-            ceiling
-            for ceiling in of_operation(measured, kernel.compute.op, kernel.compute.dtype_in)
-            if ceiling.kernel == kernel_id
-        ),
-        None,
-    )
+    found = of_operation(measured, kernel.compute.op, kernel.compute.dtype_in)
+    return next((ceiling for ceiling in found if ceiling.kernel == kernel_id), None)
 
 
 _ALLOWED = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, ast.Constant)
