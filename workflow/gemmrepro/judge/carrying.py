@@ -6,8 +6,6 @@ sheet, or of the published rows in `there`; the GPU at hand those of the ceiling
 measures, else of its own data sheet.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 from collections.abc import Mapping

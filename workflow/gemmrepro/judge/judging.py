@@ -3,8 +3,6 @@
 `gemmrepro.judge.rules` defines the verdicts, `gemmrepro.judge.metrics` the vocabulary of claims.yaml.
 """
 
-from __future__ import annotations
-
 import re
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence

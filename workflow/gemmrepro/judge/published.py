@@ -1,7 +1,5 @@
 """The articles' numbers: articles/<name>/numbers.csv."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache

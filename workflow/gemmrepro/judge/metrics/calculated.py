@@ -9,8 +9,6 @@ needed, or makes something of the hardware counters of a launch:
         return Calculated(microseconds, working="128 HMMA of 32 cycles for each of 4 x 128 tensor cores")
 """
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

@@ -1,7 +1,5 @@
 """Numbers of an article against each other: arithmetic on its published rows, without any measurement."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

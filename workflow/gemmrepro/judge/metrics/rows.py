@@ -1,7 +1,5 @@
 """Quantities of kernels, read from their summary rows: rates, times, ratios, speed-ups and orders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
