@@ -192,14 +192,22 @@ def test_a_folder_alone_makes_an_article(folder, monkeypatch, capsys):
     assert found["fresh.ratio.Kernel-1.a.fp32.n4096"].value == 0.45
     assert "fresh" in articles.about("ladder") and "fresh" in {name for each in references() for name in each.articles}
     (about := folder / "fresh/article.yaml").write_text(about.read_text() + "causes: {noise: [a*], tea: [fresh*]}\n")
-    about.write_text(about.read_text() + "headlines: {fresh.none: x}\n")
+    about.write_text(about.read_text() + "headlines: {fresh.none: x}\ntagline: x\n")
     articles._read.cache_clear()
     capsys.readouterr()
+    assert command.run(["article", "check", "fresh"]) == 1
+    assert "ladder/article.yaml, line 34, key 'tagline': fresh has a tagline, and the report" in capsys.readouterr().out
+    about.write_text(about.read_text().removesuffix("tagline: x\n"))
+    articles._read.cache_clear()
     assert command.run(["article", "check", "fresh"]) == 1
     headline, cause, other, last = capsys.readouterr().out.splitlines()
     assert "line 13, key 'headlines.fresh.none': no claim of fresh is called 'fresh.none'; name one" in headline
     assert "line 12, key 'causes.noise': no claim of fresh is called 'a*'" in cause and "no cause 'tea'" in other
     assert last == "fresh: 7 claims, 3 problems"
+    (ada := folder / "ada/article.yaml").write_text(ada.read_text().replace("ada.throughput.3_1:", "ada.peak.final:"))
+    articles._read.cache_clear()
+    assert command.run(["article", "check", "ada"]) == 1
+    assert "'headlines.ada.peak.final': ada.throughput.3_1 carries the verdict" in capsys.readouterr().out
     assert command.run(["article", "judge", "fresh"]) == 0
     shown = capsys.readouterr().out
     assert re.search(r"fresh.order\S+ +reproduced", shown) and "7 claims on NVIDIA H200" in shown

@@ -33,6 +33,7 @@ class Article:
         hardware: the name of its chip in chips.yaml, by each name in the column `hardware`; None for what is no GPU.
         toolkits: its claims are judged on the first that has measurements.
         headlines: the claims that it is known for, by id, as the report's first picture calls them.
+        tagline: what the report's title asks of the first of them; one article at most has it.
         stories: what became of some claims, by id, for the report's first page.
         derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.derived`).
         causes: patterns of the ids of claims that a cause of kernels/mechanisms.yaml explains, by its id.
@@ -44,6 +45,7 @@ class Article:
     english: str | None = None
     short: str | None = None
     headlines: Mapping[str, str] = field(default_factory=dict)
+    tagline: str = ""
     stories: Mapping[str, str] = field(default_factory=dict)
     authors: Sequence[str] = ()
     date: str | None = None
@@ -86,6 +88,16 @@ def article_names() -> tuple[str, ...]:
             raise UserError(f"{path / ARTICLE} is missing; write it, or remove the folder.")
         names.append(path.name)
     return tuple(names)
+
+
+def known_for() -> list[Article]:
+    """All articles. Raises UserError if two have a tagline."""
+    texts = [article(name) for name in article_names()]
+    first, *others = [text.name for text in texts if text.tagline] or [""]
+    for name in others:
+        where = schemas.place(folder(name) / ARTICLE, "tagline")
+        raise UserError(f"{where}: {first} has a tagline, and the report one title; leave one of the two.")
+    return texts
 
 
 def article(name: str) -> Article:
