@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -39,6 +40,22 @@ def in_cuda13(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 def snakemake(*arguments: str, folder: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     return call(["snakemake", "--cores", str(os.cpu_count()), *arguments], folder, **environment)
+
+
+def planned(folder: Path, *arguments: str) -> dict[str, int]:
+    """Jobs that a dry run would do, by rule."""
+    plan = snakemake("--dry-run", *arguments, folder=folder)
+    assert plan.returncode == 0, plan.stdout
+    if "Nothing to be done" in plan.stdout:
+        return {}
+    table = plan.stdout.split("Job stats:")[1].split("total")[0]
+    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.M) if name != "all"}
+
+
+def in_image(sif: Path, path: str) -> str:
+    """A file in an image."""
+    query = ["unsquashfs", "-o", "32768", "-cat", str(sif), path]
+    return subprocess.run(query, check=True, capture_output=True, text=True).stdout
 
 
 def copy_sources(target: Path) -> None:

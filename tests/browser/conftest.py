@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 from pages import DESKTOP, missing, size, started, theme
 from support import ROOT
-
-UNIT = Path(__file__).resolve().parents[1] / "unit"
 
 
 def pytest_collection_modifyitems(items):
@@ -46,11 +43,8 @@ def report(request, tmp_path_factory) -> Path:
     if request.param == "default run":
         request.getfixturevalue("default_run")
         return ROOT / "reports"
-    sys.path.insert(0, str(UNIT))
-    try:
-        from synthetic import World
-        from test_report import make
-    finally:
-        sys.path.remove(str(UNIT))
+    from synthetic import World
+    from test_report import make
+
     other = World(tmp_path_factory.mktemp("gpus") / "other", sizes=(4096,), samples=False, gpu="Other GPU").write()
     return make(World(tmp_path_factory.mktemp("paper"), stale=("ladder.smem",)).write(), other=other).parent

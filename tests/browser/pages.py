@@ -53,19 +53,16 @@ def started(profile: Path):
     return driver
 
 
-KINDS = ("paper", "claims", "leaderboard", "family", "kernel", "baseline")
+KINDS = (
+    *("index.html", "claims.html", "leaderboard.html"),
+    *("families/ladder.html", "kernels/ladder.smem.html", "baselines/cublas.sgemm.html"),
+)
+"""A page of each kind."""
 
 
-def kinds(report: Path) -> dict[str, Path]:
-    """A page of each of the KINDS."""
-    return {
-        "paper": report / "index.html",
-        "claims": report / "claims.html",
-        "leaderboard": report / "leaderboard.html",
-        "family": report / "families/ladder.html",
-        "kernel": report / "kernels/ladder.smem.html",
-        "baseline": report / "baselines/cublas.sgemm.html",
-    }
+def script(*names: str) -> str:
+    """The scripts of these names, one behind the other."""
+    return "".join(Path(__file__).with_name(f"{name}.js").read_text() for name in names)
 
 
 def opened(page, path: Path, fragment: str = ""):

@@ -5,24 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from pages import DESKTOP, KINDS, PHONE, kinds, opened, size, theme
+from pages import DESKTOP, KINDS, PHONE, opened, script, size, theme
 
 ROWS = 40
 """Rows of a table that are looked at. One template writes all of them, and axe takes 20 s for the claims."""
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-
-AUDIT = """
-const [rules, rows, done] = arguments;
-for (const each of document.querySelectorAll("details")) each.open = true;
-// What is out of sight has an estimated size until it is laid out, and would seem to overlap what follows.
-const sheet = new CSSStyleSheet();
-sheet.replaceSync("* { content-visibility: visible !important }");
-document.adoptedStyleSheets.push(sheet);
-for (const body of document.querySelectorAll("tbody")) [...body.rows].slice(rows).forEach((row) => row.remove());
-axe.run(document, {runOnly: rules, resultTypes: ["violations"], preload: false}).then(
-  ({violations}) => done(violations.map(({id, nodes}) => `${id}: ${nodes[0].html}`)), (error) => done([`${error}`]));
-"""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +22,7 @@ def axe(validators: Path) -> str:
 
 def violations(page, axe: str) -> list[str]:
     page.execute_script(axe)
-    return page.execute_async_script(AUDIT, RULES, ROWS)
+    return page.execute_async_script(script("audit"), RULES, ROWS)
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", DESKTOP), ("dark", DESKTOP), ("light", PHONE)])
@@ -42,5 +30,5 @@ def violations(page, axe: str) -> list[str]:
 def test_axe_finds_no_violation(page, report, axe, kind, scheme, width):
     size(page, width)
     theme(page, scheme)
-    opened(page, kinds(report)[kind])
+    opened(page, report / kind)
     assert violations(page, axe) == []

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from figure_faults import FAULTS
-from pages import DESKTOP, PHONE, opened, size, theme
+from pages import DESKTOP, PHONE, opened, script, size, theme
 
 
 def drawn(report: Path) -> list[Path]:
@@ -25,7 +24,7 @@ def test_every_text_of_a_figure_stands_clear(page, report, width, scheme):
         figures += page.execute_script(
             "return [...document.querySelectorAll('figure svg')].filter(each => each.checkVisibility()).length"
         )
-        faults += [f"{path.name}: {each}" for each in page.execute_script(FAULTS)]
+        faults += [f"{path.name}: {each}" for each in page.execute_script(script("figure_faults"))]
     assert figures > 1
     assert faults == []
 

@@ -1,4 +1,4 @@
-"""The report in a real browser: it opens from disk, its links arrive, it filters, fits a phone, and prints."""
+"""The report in a real browser: opened from disk, its links arrive, it filters, fits a phone, prints, and is safe."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from statistics import median
 
 import pytest
 from bundle_links import dead_links, links_to_rows
-from pages import DESKTOP, KINDS, PHONE, kinds, opened, size, theme, waited
+from pages import DESKTOP, KINDS, PHONE, opened, script, size, theme, waited
 
 from gemmrepro.judge.rules import DECIDED, VERDICTS
 from gemmrepro.paper import bundle
@@ -66,7 +66,7 @@ def arrived(page) -> bool:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_opens_searches_and_answers_without_errors_or_requests(page, report, kind):
-    opened(page, kinds(report)[kind])
+    opened(page, report / kind)
     page.execute_script("document.querySelector('.search input').focus()")
     waited(page, "typeof gemmreproSearch === 'function'")
     number = "document.querySelector('main a[href*=\"#row-\"]')"
@@ -220,23 +220,6 @@ def test_a_number_of_the_abstract_shows_its_claims(page, report):
     assert shown(page) == count > 0
 
 
-FOUND = """
-const [words, done] = arguments;
-const field = document.getElementById("search-words");
-document.body.dispatchEvent(new KeyboardEvent("keydown", {key: "/", bubbles: true}));
-if (document.activeElement !== field) return done([]);
-field.value = words;
-field.dispatchEvent(new Event("input"));
-const wait = () => {
-  const found = [...document.querySelectorAll("#search-found li")];
-  if (!found.length) return setTimeout(wait, 20);
-  done(found.map((each) => [each.querySelector("a")?.getAttribute("href") ?? "", each.textContent,
-    each.querySelector(".badge")?.textContent ?? ""]));
-};
-wait();
-"""
-
-
 @pytest.mark.parametrize(
     ("words", "place"),
     [
@@ -251,7 +234,7 @@ wait();
 )
 def test_search_finds_kernels_numbers_sections_and_claims_with_their_verdicts(page, report, words, place):
     opened(page, report / "families/ladder.html")
-    found = page.execute_async_script(FOUND, words)
+    found = page.execute_async_script(script("search"), words)
     assert any(place in link for link, _, _ in found), found
     assert all(verdict in VERDICTS for link, _, verdict in found if "claims.html" in link)
 
@@ -269,20 +252,11 @@ def test_evidence_names_the_claims_that_rest_on_it_and_the_smallest_command(page
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_fits_a_small_phone_and_a_tablet(page, report, kind):
-    opened(page, kinds(report)[kind])
+    opened(page, report / kind)
     page.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
     for width in (320, 768):
         size(page, width)
         assert page.execute_script("return document.documentElement.scrollWidth") <= width, width
-
-
-WIDE = """
-for (const each of document.querySelectorAll('details')) each.open = true;
-const boxes = [...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth + 1);
-const nameless = document.querySelector('.cards thead th ~ th') && !document.querySelector('.cards td[data-label]');
-return [...boxes.map((box) => box.getAttribute('aria-label')), ...(nameless ? ['cells without names'] : []),
-        ...(document.documentElement.scrollWidth > innerWidth ? ['the page'] : [])];
-"""
 
 
 def test_a_phone_shows_every_page_and_cell_without_scrolling_sideways(page, report):
@@ -291,7 +265,7 @@ def test_a_phone_shows_every_page_and_cell_without_scrolling_sideways(page, repo
     wide = []
     for path in sorted(report.rglob("*.html")):
         page.get(path.as_uri())
-        wide += [f"{path.name}: {label}" for label in page.execute_script(WIDE)]
+        wide += [f"{path.name}: {label}" for label in page.execute_script(script("wide"))]
     assert wide == []
 
 
@@ -327,3 +301,25 @@ def test_prints_whole(page, report):
     assert hidden == ["none", "none"]
     printed = base64.b64decode(page.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})["data"])
     assert 3 <= max(map(int, re.findall(rb"/Count (\d+)", printed))) <= 20, "pages"
+
+
+INJECTED = {
+    "a script": "<script>document.title = 'injected'</script>",
+    "an event handler": '<img src="data:,x" onerror="document.title = \'injected\'">',
+    "a script beside the page": '<script src="injected.js"></script>',
+    "another base": '<base href="https://example.org/"><a id="lost" href="claims.html">claims</a>',
+}
+
+
+@pytest.mark.parametrize("report", ["synthetic"], indirect=True)
+@pytest.mark.parametrize("what", INJECTED)
+def test_what_is_injected_does_not_run(page, report, tmp_path, what):
+    (tmp_path / "injected.js").write_text("document.title = 'injected'")
+    text = (report / "kernels/ladder.smem.html").read_text()
+    harmed = tmp_path / "harmed.html"
+    harmed.write_text(text.replace('<main id="main">', f'<main id="main">{INJECTED[what]}'))
+    opened(page, harmed)
+    assert page.title and page.title != "injected"
+    assert any("Content Security Policy" in each["message"] for each in page.get_log("browser"))
+    if what == "another base":
+        assert page.execute_script("return document.getElementById('lost').href").startswith("file:")

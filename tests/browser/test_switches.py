@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 from pages import opened
-from support import ROOT
 from test_paper import choose, shown
 
-UNIT = ROOT / "tests" / "unit"
 CLAIM = "ladder.ratio.L7"
 
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory):
     """A report of two GPUs, one of whose claims was judged sustained and has values in two more regimes."""
-    sys.path.insert(0, str(UNIT))
-    try:
-        from synthetic import World
-        from test_report import make, render
-    finally:
-        sys.path.remove(str(UNIT))
+    from synthetic import World
+    from test_report import make, render
+
     root = tmp_path_factory.mktemp("several")
     world = World(root, samples=False).write()
     make(world, drawn=False)

@@ -160,11 +160,6 @@ def test_what_is_gone_comes_from_a_snapshot_and_one_out_of_reach_ends_the_build(
     assert "are all in the version locked" in said
 
 
-def test_an_image_that_is_not_locked_is_refused(debian: Debian) -> None:
-    done = debian.run("none", "app")
-    assert done.returncode == 1 and "locks no packages for an image none" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("mirror", "snapshot", "right", "where", "says"),
     [

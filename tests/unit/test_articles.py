@@ -47,89 +47,15 @@ def test_the_numbers_are_those_of_all_articles(folder):
 
 
 LATIN = "caf\xe9".encode("latin-1")
-ROW = "x,final kernel,fp16,4096,,{},1,{},RTX 4090,p,\n"
-CLAIM = "claims:\n- id: ada.x\n  "
+WRONG = [
+    *yaml.safe_load((Path(__file__).parent / "data/wrong_articles.yaml").read_text()),
+    ("ada/article.yaml", "", LATIN, "ada/article.yaml, line 1: it is not UTF-8; save the file as such."),
+    ("ada/numbers.csv", "", LATIN, "ada/numbers.csv, line 1: it is not UTF-8"),
+    ("ada/claims.yaml", "", "claims: " + 20000 * "[", "ada/claims.yaml is not YAML: maximum recursion depth"),
+]
 
 
-def named(rest: str) -> str:
-    return f"ada/claims.yaml, line 2, claim 'ada.x', {rest}"
-
-
-@pytest.mark.parametrize(
-    ("file", "old", "new", "said"),
-    [
-        ("notes.txt", "", "x", "notes.txt: nothing reads it; articles/ holds a folder per article"),
-        ("Ada/article.yaml", "", "x", "Ada: an article's name has small letters, digits and hyphens; rename"),
-        ("new/numbers.csv", "", "x", "new/article.yaml is missing; write it, or remove the folder"),
-        ("ada/figure.py", "", "x", "ada/figure.py: nothing reads it; an article has article.yaml, numbers.csv,"),
-        ("ada/pictures/x", "", "x", "ada/pictures: nothing reads it"),
-        ("ada/article.yaml", "", "", "ada/article.yaml, line 1, key 'the top level': None is not of type 'object'"),
-        ("ada/article.yaml", "", LATIN, "ada/article.yaml, line 1: it is not UTF-8; save the file as such."),
-        ("ada/article.yaml", "cache: cold", "cache: tepid", "line 10, key 'cache': 'tepid' is not one of"),
-        ("ada/article.yaml", "title:", "source: cute\ntitle:", "ada/article.yaml, line 1, key 'the top level'"),
-        ("ada/article.yaml", "4090: NVIDIA", "4090: ATI", "hardware.RTX 4090': chips.yaml has no chip 'ATI GeForce"),
-        ("ada/article.yaml", '"ada.naive.loads"', '"ada.ratio.*"', "causes.cause': ada.ratio.1_0 has the cause instr"),
-        ("ozaki/article.yaml", "source: cutile", "source: ozaki", "key 'source': there is no other article 'ozaki'"),
-        ("ada/numbers.csv", "", "", "ada/numbers.csv, line 1: the columns are table,system,dtype,"),
-        ("ada/numbers.csv", "", LATIN, "ada/numbers.csv, line 1: it is not UTF-8"),
-        ("ada/numbers.csv", "hardware,place", "hardware,page", "line 1: the columns are table,system,dtype,"),
-        ("ada/numbers.csv", ",fp16,", ",half,", "line 2: dtype: 'half' is not one of fp32, fp16"),
-        ("ada/numbers.csv", "TFLOP/s", "Tflops", "line 3: throughput in 'Tflops'; convert it to TFLOP/s or GFLOP/s."),
-        ("ada/numbers.csv", "throughput,", "throughput,-", "line 3: value: -153.6 is below 0; correct it."),
-        ("ada/numbers.csv", "throughput,", "throughput,1;", "value: '1;153.6' is not of type 'number'; correct it."),
-        ("ada/numbers.csv", ",4096,,", ",4096,", "line 2: 10 cells, not 11; put text with a comma into quotes."),
-        ("ada/numbers.csv", ",fp16,", ',"fp16,', "numbers.csv is not a CSV in UTF-8 with a header ("),
-        ("ada/numbers.csv", ",895,us", ",153.6,TFLOP/s", "line 2: time in 'TFLOP/s'; convert it to s or ms or us."),
-        ("ada/numbers.csv", "time,895,us", "throughput,1,TFLOP/s", "line 3: tells of the same as line 2; remove one"),
-        ("ada/numbers.csv", "RTX 4090", "RTX 4080", "article.yaml has no hardware 'RTX 4080'; name its chip"),
-        ("ada/numbers.csv", "final kernel", "final kernel ", "line 2: system: blanks around it; correct it."),
-        ("ada/numbers.csv", None, ROW.format("bandwidth", ""), "line 43: bandwidth has no unit; write it, or ratio of"),
-        ("ada/numbers.csv", None, ROW.format("lines", "lines").replace("4096", ""), "0 problems"),
-        (
-            "ada/numbers.csv",
-            None,
-            ROW.format("throughput", "TFLOP/s").replace("4096", "5000"),
-            "line 43: no claim is about 'final kernel' (throughput, n 5000); write one, or map the system; no sweep of "
-            "ada has the size 5000: add it to sweep.sizes of config/config.yaml",
-        ),
-        ("ada/map.yaml", "  1.1 naive 2x tiling", "  1.0 naive", "map.yaml, line 6 is not YAML: the key '1.0 naive"),
-        ("ada/map.yaml", "[ada.scalar]", "[adda.scalar]", "line 2, key 'systems.1.0 naive': 'adda.scalar' is neither"),
-        ("ada/map.yaml", "[ada.scalar]", "[ladder.naive]", "naive': ladder.naive takes fp32, and its rows are of fp16"),
-        ("ada/map.yaml", "program: author's program", "whose: mine", "ada/map.yaml, line 2, key 'systems.1.0 naive'"),
-        ("ada/map.yaml", "final kernel:", "last kernel:", "the system 'final kernel' of numbers.csv is missing"),
-        ("cute/map.yaml", "[cublas.gemm]", "[cublas.gem]", "'cublas.gem' is neither a kernel nor a library; name one"),
-        ("ladder/map.yaml", "[ladder.vectorized]", "[ladder.naive]", "is called 'author's program' above; settle"),
-        ("ada/claims.yaml", "", "- id: a\n", "ada/claims.yaml, line 1: there must be a list 'claims'; write it, or"),
-        ("ada/claims.yaml", "", "claims: [one]\n", "claims.yaml, claim number 1: it must be a mapping with an 'id'"),
-        ("ada/claims.yaml", "", "claims:\n- id: [a]\n", "claims.yaml, claim number 1, key 'id': ['a'] is not text"),
-        ("ada/claims.yaml", "", f"{CLAIM}each: n\n", named("key 'each': give lists of values by name")),
-        ("ada/claims.yaml", "", f"{CLAIM}derive: [share]\n", named("key 'derive': ['share'] is not text")),
-        ("ada/claims.yaml", "", f"{CLAIM}published: [text]\n", named("key 'published': each must be a mapping")),
-        ("ada/claims.yaml", "", f"{CLAIM}compute: text\n", named("key 'compute': 'text' is not a mapping")),
-        ("ada/claims.yaml", "", f"{CLAIM}compute: {{kernels: x}}\n", named("key 'compute.kernels': 'x' is not a list")),
-        ("ada/claims.yaml", None, "x: *nothing\n", "ada/claims.yaml, line 640 is not YAML: found undefined alias"),
-        ("ada/claims.yaml", "", "claims: " + 20000 * "[", "ada/claims.yaml is not YAML: maximum recursion depth"),
-        (
-            "ada/claims.yaml",
-            "{value",
-            "{velue",
-            "ada.throughput.1_0', key 'statement': only {value} and {percent",
-        ),
-        ("ada/figures.py", "", "def (:\n", "ada/figures.py: its TABLES cannot be read (SyntaxError: invalid syntax"),
-        (
-            "ada/figures.py",
-            "TABLES = (",
-            "TABLES = 2 * (",
-            "figures.py: table shares is declared twice; rename one",
-        ),
-        (
-            "ada/figures.py",
-            'family="ada"',
-            'family="adda"',
-            "figures.py: kernels/ has no family 'adda', which",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("file", "old", "new", "said"), WRONG)
 def test_what_is_wrong_has_a_line_with_its_file_and_a_remedy(folder, capsys, file, old, new, said):
     """`old` is what `new` replaces: "" the whole file, None its end."""
     path = folder / file

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import math
 import re
 import shutil
 import sys
@@ -19,7 +18,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.host import command_line
 from gemmrepro.host.config import check
 
-ABSENT = object()
+CASES = yaml.safe_load((Path(__file__).parent / "data/wrong_configurations.yaml").read_text())
 
 
 @functools.cache
@@ -34,49 +33,11 @@ def changed(key: str, value: Any) -> dict[str, Any]:
     inner = config
     for part in path:
         inner = inner.setdefault(part, {})
-    if value is ABSENT:
+    if value == "(taken out)":
         del inner[last]
     else:
         inner[last] = value
     return config
-
-
-WRONG: list[tuple[str, Any, str]] = [
-    # key, value, what the message says
-    ("measure", "sometimes", "measure: 'sometimes' is not one of [...]; choose one of auto, live, recorded"),
-    ("measure", ABSENT, "'measure' is a required property; add it, as in config/config.yaml"),
-    ("colour", "blue", "('colour' was unexpected); choose among measure, "),
-    ("sweep.rounds", 0, "sweep.rounds: 0 is less than the minimum of 2; rounds in which each point is sampled"),
-    ("sweep.interval", math.nan, "sweep.interval: nan is not of type 'number'"),
-    ("sweep.samples_per_round", [9, 3], "sweep.samples_per_round: the minimum, 9, exceeds the maximum, 3; swap them"),
-    ("sweep.kernels_at.cutile.kernels", ["cutile.matmul_fp61"], "among cutile.matmul_fp64, cutile.matmul_fp16, "),
-    ("sweep.kernels_at.ladder.sizes", [4069], "sweep.kernels_at.ladder: 4069 is not timed; choose among sweep.sizes.l"),
-    ("sweep.sizes.ladder", [1 << 40], "sweep.sizes.ladder: 1099511627776 needs more than a TiB of memory; choose a"),
-    ("sweep.sizes.ladder", ABSENT, "sweep.sizes: family ladder has no sizes; add a list, such as [1024]"),
-    ("sweep.sizes.snake", [1024], "sweep.sizes: there is no kernel family snake; choose among ada,"),
-    ("sweep.counters.ladder", [333], "sweep.counters.ladder: 333 is not timed; choose among sweep.sizes.ladder (256,"),
-    ("regimes.kernels.hopper", ["hopper.no"], "there is no timed kernel hopper.no; choose among hopper.[...] more"),
-    ("regimes.minutes", {"nonesuch": 1}, "regimes.minutes: there is no kernel family nonesuch; choose among ada"),
-    ("families", ["ladder", "snake"], "families: there is no kernel family snake; choose among ada,"),
-    ("families", [], "families: [] [...]; families to build, gate and report"),
-    ("gpu", {"name": "NVIDIA H200"}, "gpu: 'capability' is a required property; add it"),
-    *(("gpu", {"name": name, "capability": 90}, "one line") for name in (" ", "NVIDIA H200\n", "NVIDIA\nH200", "")),
-    ("gpu", {"name": "X", "capability": 999}, "gpu.capability: X has compute capability 99.9, for which no toolkit"),
-    ("recorded_gpu", "nonesuch", "recorded_gpu: there is no [...]; choose among h100-80gb-hbm3, h200, or record it"),
-    ("tuned_gpu", "nonesuch", "tuned_gpu: there is no [...], none, or search them with the target tune"),
-    ("build.cuda13", [77], "build.cuda13: cuda13 does not compile for 77; choose among 75, 80,"),
-    ("build.cuda13", "all", "build.cuda13: 'auto' was expected; write auto, or a list of compute capabilities x 10"),
-    ("build.cuda13", [], "sweep.toolkits: cuda13 is not built; take it out"),
-    ("build", {"cuda12": [], "cuda13": []}, "build: no toolkit has an architecture to build for; give cuda12 or"),
-    ("experiments.ozaki", {"nonesuch": {}}, "nonesuch[...]its experiments: "),
-    ("experiments.ozaki", {"products": {"round": 3}}, "experiments.ozaki: [...]its settings: rounds,"),
-    ("experiments.ozaki", {"products": {"trial_seconds": math.nan}}, "products.trial_seconds[...]of its default, 0.2"),
-    *(
-        ("experiments.hopper", {"forms": {"sizes": sizes}}, "forms.sizes[...]give some of its default, [1024, 1536,")
-        for sizes in ([-4096], [True], [[4096]], [])
-    ),
-    ("tune.arch", 77, "tune.arch: cuda13 does not compile for 77; choose among 75, 80,"),
-]
 
 
 def says(message: str, expected: str) -> bool:
@@ -84,7 +45,7 @@ def says(message: str, expected: str) -> bool:
     return bool(re.search(".*".join(map(re.escape, expected.split("[...]"))), message))
 
 
-@pytest.mark.parametrize(("key", "value", "expected"), WRONG)
+@pytest.mark.parametrize(("key", "value", "expected"), CASES["wrong"])
 def test_a_wrong_configuration_is_refused_in_one_line(key: str, value: Any, expected: str) -> None:
     with pytest.raises(UserError) as refusal:
         check(changed(key, value))
@@ -154,38 +115,6 @@ def test_a_key_that_a_file_has_twice_is_named_with_its_line(tmp_path: Path) -> N
     check(shipped(), files=(ROOT / "config").glob("*.yaml"))
 
 
-REFUSED = [
-    ("--configfile config/fulll.yaml", "config/fulll.yaml cannot be read (No such file or directory)"),
-    ("--configfile {empty}", "empty.yaml has no keys with values"),
-    ("--configfile {broken}", "broken.yaml is not YAML or JSON: while parsing a flow sequence line 1"),
-    ("--configfile={binary}", "binary.yaml is not YAML or JSON: 'utf-8' codec"),
-    ("--configfile config/full.yaml report", "takes 'report' for a file; put targets before the options"),
-    ("--config measure=recorded report", "takes 'report' for a setting, which is key=value; put targets"),
-    ("--quiet rules report", "takes 'report' for one of all, host, progress, reason, rules; put targets"),
-    ("check nonesuch", "no kernel family 'nonesuch'; known families: ada, ceilings,"),
-    ("build --kernels no.such=90 --toolkit cuda12 --out {out}", "there is no kernel 'no.such'"),
-    ("record --work {out} --jobs 0", "--jobs must be more than 0, not 0"),
-    ("record --work {out} --budget nan", "--budget must be more than 0, not nan"),
-    # Paths that do not exist.
-    ("compare {runs} {runs} --figure x.bmp", "choose a name in .svg, .pdf"),
-    ("compare {runs} {list_run}", "run.json is corrupt: the whole: "),
-    ("accept /none.zip", "/none.zip cannot be read (No such file or directory)"),
-    ("article judge --verdicts /none.json", "/none.json is missing; make them with"),
-    ("article judge --verdicts {list}", "was written by another version; judge again"),
-    ("recorded-rows --recorded /none --families ladder --out /none", "there is no recording /none/ladder"),
-    (
-        "gates --kernels ladder.naive=cuda13 --build /none --out /none",
-        "/none/cuda13/ladder.naive.json is missing; run the target 'build' again",
-    ),
-    # A round that ignored its budget would wait for a line on standard input, and then measure to its end.
-    (
-        "sweep --family ladder --config /none --journal /none --out /none --round 0 --budget 60",
-        "--budget does not apply to --round; write the seconds that the round may take to its standard input",
-    ),
-]
-"""Options of Snakemake, or a stage with its options, and what is said of them."""
-
-
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("places")
@@ -200,7 +129,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-@pytest.mark.parametrize(("words", "said"), REFUSED)
+@pytest.mark.parametrize(("words", "said"), CASES["refused"])
 def test_a_wrong_command_line_is_refused_in_one_line(words, said, places, monkeypatch):
     monkeypatch.chdir(ROOT)
     told = words.format(**places).split()

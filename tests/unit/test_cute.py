@@ -1,9 +1,10 @@
 """CuTe's article: its printed order of blocks, and how many blocks an SM holds."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from gemmrepro import registry
-from gemmrepro.build.record import MachineCode
 from gemmrepro.core.files import load_module
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.judge.calculation import Inputs
@@ -30,21 +31,6 @@ def test_a_rung_with_that_order_takes_only_grids_that_it_covers(kernel):
     assert kernel.takes(Shape(128, 1024, 64)) and not kernel.takes(Shape(1024, 1152, 1024))
 
 
-def code(registers: int, shared: int = 0) -> MachineCode:
-    return MachineCode(
-        registers=registers,
-        stack_bytes=0,
-        spill_store_bytes=0,
-        spill_load_bytes=0,
-        shared_bytes=shared,
-        constant_bytes=0,
-        barriers=1,
-        instructions={},
-        instruction_total=0,
-        hot_loop="",
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "registers", "static", "arch", "blocks"),
     [
@@ -56,5 +42,6 @@ def code(registers: int, shared: int = 0) -> MachineCode:
     ],
 )
 def test_resident_blocks(name, registers, static, arch, blocks):
-    given = Inputs(kernels=(registry.kernel(f"cute.{name}"),), codes=(code(registers, static),), arch=arch, n=2048)
+    code = SimpleNamespace(registers=registers, shared_bytes=static)
+    given = Inputs(kernels=(registry.kernel(f"cute.{name}"),), codes=(code,), arch=arch, n=2048)
     assert calculations.resident_blocks(given).value == blocks

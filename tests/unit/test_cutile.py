@@ -22,9 +22,9 @@ COMPILER = cutile.CuTile()
 PLAIN = registry.kernel("cutile.matmul_bf16")
 FP8 = registry.kernel("cutile.k_major_fp8_e4m3")
 VERSIONS = {"cuda-tile": "1.7.0", "nvidia-cuda-tileiras": "13.4.92"}
+DATA = Path(__file__).parent / "data"
 RECORDS = {
-    name: json.loads((Path(__file__).parent / "data" / f"cutile.{name}.build.json").read_text())
-    for name in ("k_major_fp8_e4m3", "matmul_fp64")
+    name: json.loads((DATA / f"cutile.{name}.build.json").read_text()) for name in ("k_major_fp8_e4m3", "matmul_fp64")
 }
 """Real build records, without their hot loops."""
 
@@ -84,45 +84,15 @@ def test_hints_are_flags_and_unknown_ones_are_refused():
         cutile.arrays(PLAIN.with_call(arguments=("a", "array:b", "array:c")))
 
 
-USAGE = """\
-arch = sm_90
- Function matmul:
-  REG:255 STACK:96 SHARED:197784 LOCAL:0 CONSTANT[0]:1024 TEXTURE:0 SURFACE:0 SAMPLER:0
-"""
-ELF = """\
-arch = sm_90
-.nv.info
-	<0x1>
-	Attribute:	EIATTR_REQNTID
-	Value:	0x20 0x1 0x1
-.nv.info.matmul
-	<0x3>
-	Attribute:	EIATTR_MIN_STACK_SIZE
-	Value:	function: matmul(0xf)	stack size: 0x0
-	Attribute:	EIATTR_REQNTID
-	Format:	EIFMT_SVAL
-	Value:	0x100 0x2 0x1
-"""
-SASS = """\
-	code for sm_90a
-		Function : matmul
-        /*0000*/                   STL.64 [R1], R2 ;
-        /*0010*/                   STL [R1+0x8], R4 ;
-        /*0020*/                   LDL.LU.64 R2, [R1] ;
-        /*0030*/                   LDL.128 R8, [R1] ;
-        /*0040*/                   LDL.U8 R5, [R1] ;
-        /*0050*/                   EXIT ;
-"""
-
-
 def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
-    (function,) = sass.parse(SASS)
-    assert cutile.read_usage("matmul", USAGE, ELF, {"sm_90": function}) == {
+    usage, elf, code = ((DATA / f"cutile.{name}.txt").read_text() for name in ("usage", "elf", "sass"))
+    (function,) = sass.parse(code)
+    assert cutile.read_usage("matmul", usage, elf, {"sm_90": function}) == {
         "sm_90": Usage(
             registers=255, stack_bytes=96, shared_bytes=197784, threads=512, spill_store_bytes=12, spill_load_bytes=25
         )
     }
-    assert sass.parse_blocks(ELF, "other") == {}
+    assert sass.parse_blocks(elf, "other") == {}
     assert sass.local_bytes("STG.E.128", "STL") == 0
 
 

@@ -24,6 +24,7 @@ from gemmrepro.figures import stage
 from gemmrepro.figures.inputs import Inputs
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
+from gemmrepro.judge.metrics import METRICS
 from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.recording import read_rows, write_manifest
@@ -111,11 +112,7 @@ def test_names_and_settings_are_only_those_there_are(sums):
         sums.column("rms")
     timed = replace(sums, settings={"samples": 3, "seconds": 1.0})
     assert experiments.with_settings(timed, {"samples": 5}).settings == {"samples": 5, "seconds": 1.0}
-    for changes, said in (
-        ({"sample": 5}, "no setting 'sample'; its settings: samples, seconds"),
-        ({"samples": 0}, r"samples cannot be 0; give a value of the type of its default, 3"),
-        ({"seconds": True}, "seconds cannot be true"),
-    ):
+    for changes, said in (({"samples": 0}, "samples cannot be 0"), ({"seconds": True}, "seconds cannot be true")):
         with pytest.raises(UserError, match=said):
             experiments.with_settings(timed, changes)
 
@@ -446,35 +443,21 @@ def test_stale_rows_and_failed_gates_support_nothing_and_another_toolkit_stands_
     assert (entry["verdict"], entry["judged_on"]) == (REPRODUCED, "cuda13")
 
 
-CLAIMS = """
-claims:
-  - id: sums.outside
-    where: text
-    statement: Outside errs less.
-    published: [{system: accumulate outside mma, metric: numerics}]
-    compute: {metric: experiment, experiment: errors, value: rms_u, kernel: sums.inside, over: sums.outside, above: 1%s}
-    transfer: {kind: order, why: It is an order.}
-"""
-
-
-def test_claims_on_experiments_are_checked(sums, tmp_path):
-    path = tmp_path / "claims.yaml"
-    path.write_text(CLAIMS % ", where: {law: [normal], k: 64}")
-    (one,) = claims.load_file(path, "ada", families=["sums"])
-    assert one.kernels == ("sums.inside", "sums.outside")
-    for change, word in (
-        (("errors", "misses"), "no experiment 'misses'"),
-        (("rms_u", "rms"), "no column 'rms'"),
-        (("where: {law: [normal]", "where: {colour: [red]"), "no column 'colour'"),
-        (("where: {law: [normal]", "over_where: {colour: red}, where: {law: [normal]"), "no column 'colour'"),
-        (("over: sums.outside", "over: sums.nowhere"), "no kernel 'sums.nowhere'"),
-        ((", above: 1", ""), "claim 'sums.outside'"),
-        (("kind: order", "kind: ratio"), "transfer.kind"),
-        ((", k: 64}", ", k: []}"), "where"),
-    ):
-        path.write_text((CLAIMS % ", where: {law: [normal], k: 64}").replace(*change))
-        with pytest.raises(UserError, match=word):
-            claims.load_file(path, "ada", families=["sums"])
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({"experiment": "misses"}, "no experiment 'misses'"),
+        ({"value": "rms"}, "no column 'rms'"),
+        ({"where": {"colour": ["red"], "k": 64}}, "no column 'colour'"),
+        ({"over_where": {"colour": "red"}}, "no column 'colour'"),
+        ({"over": "sums.nowhere"}, "no kernel 'sums.nowhere'"),
+    ],
+)
+def test_claims_on_experiments_name_what_there_is(sums, changes, word):
+    one = claim(over="sums.outside", above=1, where=ONE)
+    assert METRICS["experiment"].check(one) == [] and one.kernels == ("sums.inside", "sums.outside")
+    ((_, problem),) = METRICS["experiment"].check(replace(one, compute=one.compute | changes))
+    assert word in problem
 
 
 def draw(made: World, folder: Path | None):

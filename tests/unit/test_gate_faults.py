@@ -22,9 +22,10 @@ from gemmrepro.core.files import load_module
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import path_of
 from gemmrepro.gates import ceilings, copies, epilogue, gemm, pointwise, scaled, vectors
+from gemmrepro.gates.bounds import tensor_core_gamma
 from gemmrepro.gates.gate import GUARD, POISON_BITS, Case, Judged
 from gemmrepro.gates.gemm_cases import EXACT, EXTREMES_8, INTEGERS_8
-from gemmrepro.gates.operations import Gates
+from gemmrepro.gates.operations import Gates, allowed
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import STREAM_CHUNK, Shape
 from gemmrepro.registry import Kernel, Launch
@@ -543,3 +544,60 @@ def test_sums_that_stay_in_the_tensor_core_fail_the_long_case(monkeypatch) -> No
         got = scaled_product(ones, case.shape, every)
         assert scaled.judge_numbers(got, ones, case, kernel.problem)[0].passed is passes
     assert scaled.scaled_gamma(128) < scaled.scaled_gamma(4096) < 1.001 * scaled.scaled_gamma(128) < 0.0171
+
+
+FUSED, APART = registry.kernel("hopper.epilogue"), registry.kernel("hopper.epilogue_apart")
+FUSED_CASE = Case(Shape(48, 40, 72), 0.125, 0.5, "normal", 3)
+
+
+def z32(wide: list[np.ndarray]) -> np.ndarray:
+    """z in fp32, as a kernel has it."""
+    a, b, c, bias = (values.astype(np.float32) for values in wide)
+    return np.float32(FUSED_CASE.alpha) * (a @ b) + np.float32(FUSED_CASE.beta) * c + bias
+
+
+def fused_verdict(found: np.ndarray, wide: list[np.ndarray], **how: bool) -> epilogue.Verdict:
+    right = epilogue.reference_of(wide, FUSED_CASE.alpha, FUSED_CASE.beta)
+    gamma = tensor_core_gamma(FUSED_CASE.shape.k, "bf16")
+    return epilogue.judge_numbers(narrow(found.astype(np.float32), "bf16"), right, gamma, "bf16", **how)
+
+
+def test_a_library_may_take_the_tanh_form_and_two_launches_may_round_what_they_hand_on() -> None:
+    wide = [widen(stored, "bf16") for stored in epilogue.draw(FUSED_CASE, FUSED.problem)]
+    z, bias = z32(wide), wide[3].astype(np.float32)
+    tanh, without = epilogue.gelu_by_tanh(z.astype(np.float64)), z - bias
+    apart = gelu32(widen(narrow(without, "bf16"), "bf16").astype(np.float32) + bias)
+    assert fused_verdict(tanh, wide, library=True).passed and not fused_verdict(tanh, wide).passed
+    assert fused_verdict(apart, wide, rounded=True).passed and not fused_verdict(apart, wide).passed
+    assert not fused_verdict(gelu32(without), wide, library=True).passed
+    assert not fused_verdict(z / (1 + np.exp(-1.702 * z)), wide, rounded=True).passed
+
+
+@pytest.mark.parametrize("kernel", [FUSED, APART], ids=lambda kernel: kernel.id)
+def test_the_bound_that_is_shown_is_the_largest_that_passes(kernel: registry.Kernel) -> None:
+    """Where z, y and D are S: a step of bf16 is two units there, and one is too much unless y was rounded, too."""
+    ones, gamma = np.full((1, 1), 8.0), 2.0**-20
+    right, limit = epilogue.Reference(ones, ones, ones), allowed(kernel, gamma)
+    assert limit is not None
+    for steps in range(4):
+        found = narrow((ones + steps / 16).astype(np.float32), "bf16")
+        judged = epilogue.judge_numbers(found, right, gamma, "bf16", rounded=kernel is APART)
+        assert judged.err_scaled_max == pytest.approx(2 * steps, abs=1e-9)
+        assert judged.passed == (2 * steps <= limit)
+    assert allowed(kernel, None) is None and allowed(kernel, 0.0) == 0
+
+
+@pytest.mark.parametrize("layout", ["row,row,row", "row,col,row", "col,row,row"])
+def test_the_reference_is_of_the_operands_as_the_layout_has_them(layout: str) -> None:
+    problem = replace(FUSED.problem, layout=layout)
+    case = Case(Shape(8, 16, 24), 0.125, 0.5, "normal", 1)
+    a, b, c, bias = epilogue.draw(case, problem)
+    stored = [np.ascontiguousarray(a.T) if problem.a_is_m_major else a]
+    stored += [np.ascontiguousarray(b.T) if problem.b_is_k_major else b, c, bias]
+    given = tuple(SimpleNamespace(get=values.reshape(-1).copy) for values in stored)
+    operands = Operands(problem, case.shape, given, None, case.alpha, case.beta)
+    found = epilogue.GemmEpilogue().reference(operands)
+    wide = [widen(values, problem.dtype_in) for values in (a, b, c, bias)]
+    right = epilogue.reference_of(wide, case.alpha, case.beta)
+    for name in ("z", "scale", "y"):
+        np.testing.assert_allclose(getattr(found, name), getattr(right, name), rtol=1e-12)

@@ -1,6 +1,5 @@
 """Verdicts of the numerical gate: which binaries are judged, what is filed, and what a verdict may be used for."""
 
-import json
 import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -177,7 +176,8 @@ def test_unknown_toolkits_and_recordings_that_are_none_are_named(tmp_path):
         combined.gate(lone, tmp_path / "build", ["cuda12"], None, None)
     missing = f"no recorded gates of family ladder on {tmp_path.name}"
     assert combined.numeric_source(NAIVE, None, tmp_path) == (None, "recorded", missing)
-    (tmp_path / "ladder").mkdir()
-    (tmp_path / "ladder" / "gates.json").write_text(json.dumps([1]))
-    with pytest.raises(UserError, match=r"the recorded gates .* are corrupt \(no object\)"):
-        combined.numeric_source(NAIVE, None, tmp_path)
+    (path := tmp_path / "ladder/gates.json").parent.mkdir()
+    for text, says in (("[1]", r"are corrupt \(no object\)"), ('{"ladder.naive": {"tool', "is corrupt")):
+        path.write_text(text)
+        with pytest.raises(UserError, match=rf"the recorded gates .* {says}"):
+            combined.numeric_source(NAIVE, None, tmp_path)

@@ -5,15 +5,12 @@ the recordings made again or struck out.
 """
 
 import csv
-import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gemmrepro import experiments, registry
-from gemmrepro.build import key as build_keys
 from gemmrepro.build.key import build_key
 from gemmrepro.core.dependencies import PACKAGE
 from gemmrepro.core.names import LIBRARY
@@ -56,20 +53,6 @@ def test_experiment_keys_are_as_recorded(name: str) -> None:
 def test_the_method_of_timing_is_raised_with_its_code() -> None:
     """Rows of another method are not comparable: raise TIMING_METHOD on purpose, or leave it if times stay the same."""
     assert (TIMING_METHOD, digest(text(parse(PACKAGE / "timing.py")))) == (1, GOLDEN["timing"])
-
-
-SAMPLE = "// A comment.\n__global__ void f(float* to) {  /* another */\n    *to = 1.0f;\n}\n"
-STAMPED = ("54833f16fdb5adc0", "8ff1f611154fe5ac")
-"""The sample's key when comments counted, and since."""
-
-
-def test_keys_from_before_comments_were_left_out_are_stamped_with_these(tmp_path, monkeypatch):
-    path = tmp_path / "sample.cu"
-    path.write_text(SAMPLE)
-    sample = replace(registry.kernel("ladder.naive"), source=str(path))
-    new = build_key(sample, "13.4.92")
-    monkeypatch.setattr(build_keys, "source_hash", lambda path: hashlib.sha256(path.read_bytes()).hexdigest())
-    assert (build_key(sample, "13.4.92"), new) == STAMPED
 
 
 def recordings(name: str) -> list[Path]:

@@ -7,18 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
-from support import call, copy_sources, snakemake
+from support import call, snakemake
 
 from gemmrepro.host.runs import NOTES
 
 TARGET = "results/config.json"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    copy = tmp_path / "gemmrepro"
-    copy_sources(copy)
-    return copy
 
 
 def test_a_run_makes_damaged_outputs_again_and_says_so(folder: Path) -> None:

@@ -11,16 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import copy_sources, snakemake
+from support import snakemake
 
 TARGET = "results/build/cuda13/ladder.naive.json"
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    copy = tmp_path / "gemmrepro"
-    copy_sources(copy)
-    return copy
 
 
 @pytest.fixture

@@ -5,14 +5,13 @@ No container and no GPU is needed, and nothing runs: the plan is Snakemake's own
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support import copy_sources, snakemake
+from support import copy_sources, planned, snakemake
 
 from gemmrepro import experiments, registry
 from gemmrepro.core import names
@@ -208,24 +207,14 @@ def touched(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).write_text("{}")
     touch = snakemake("--touch", "--forceall", *RECORDED, folder=folder)
     assert touch.returncode == 0, touch.stdout
-    assert planned(folder) == {}
+    assert planned(folder, *RECORDED) == {}
     return folder
-
-
-def planned(folder: Path, *more: str) -> dict[str, int]:
-    """Jobs that a dry run would do, by rule; `more` follows `--config`."""
-    plan = snakemake("--dry-run", *RECORDED, *more, folder=folder)
-    assert plan.returncode == 0, plan.stdout
-    if "Nothing to be done" in plan.stdout:
-        return {}
-    table = plan.stdout.split("Job stats:")[1].split("total")[0]
-    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.M) if name != "all"}
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.name)
 def test_an_edit_reruns_what_reads_it_and_nothing_else(edit: Edit, touched: Path) -> None:
     with edit.made_in(touched):
-        assert planned(touched) == edit.jobs
+        assert planned(touched, *RECORDED) == edit.jobs
 
 
 def test_what_an_image_is_made_of_builds_it_again_and_no_other(touched: Path) -> None:
@@ -236,20 +225,20 @@ def test_what_an_image_is_made_of_builds_it_again_and_no_other(touched: Path) ->
         (touched / f"resources/images/{env}.lock.json").write_text("{}")
     touch = snakemake("--touch", "--forceall", *RECORDED, "--", "images", folder=touched)
     assert touch.returncode == 0, touch.stdout
-    assert planned(touched, "--", "images") == {}
+    assert planned(touched, *RECORDED, "--", "images") == {}
     for new, jobs in (("# A comment.", {}), ("LABEL edited=1", {"image_report": 1, "images": 1})):
         with Edit("", "docker/report.Dockerfile", "\nFROM", f"\n{new}\nFROM").made_in(touched):
-            assert planned(touched, "--", "images") == jobs
+            assert planned(touched, *RECORDED, "--", "images") == jobs
     lock = json.loads((touched / LOCK).read_text())
     report = lock["environments"]["report"]["debs"]
     report[0] = report[0].replace("_", "_1", 1)
     lock["sha256"] |= {report[0]: "0" * 64}
     (touched / LOCK).write_text(json.dumps(lock))
-    assert planned(touched, "--", "images") == {"image_report": 1, "images": 1}
+    assert planned(touched, *RECORDED, "--", "images") == {"image_report": 1, "images": 1}
 
 
 def test_what_was_compiled_once_is_compiled_whole_when_asked(touched: Path) -> None:
     """Of those kernels there is a record with the build key, and no binary."""
-    assert planned(touched, "--", "build") in ({}, {"build": 1})
-    jobs = planned(touched, "compiled_once=[]", "--", "build")
+    assert planned(touched, *RECORDED, "--", "build") in ({}, {"build": 1})
+    jobs = planned(touched, *RECORDED, "compiled_once=[]", "--", "build")
     assert "build_crt_cuda12" in jobs and [name for name in jobs if name.startswith("build_cute_cuda12")] != []

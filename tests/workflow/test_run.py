@@ -3,12 +3,13 @@
 import csv
 import json
 import re
+import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
 import yaml
-from support import ROOT, alone, snakemake
+from support import ROOT, alone, call, planned, snakemake
 
 from gemmrepro import registry
 from gemmrepro.build import record
@@ -50,16 +51,6 @@ def timed_kernels(folder: Path) -> set[str]:
     """Kernels with rows in the summaries below `folder`."""
     paths = [folder / family / "summary.csv" for family in FAMILIES]
     return {row["kernel"] for path in paths if path.is_file() for row in csv.DictReader(path.open(newline=""))}
-
-
-def planned(folder: Path, *arguments: str) -> dict[str, int]:
-    """Jobs that a dry run would do, by rule."""
-    plan = snakemake("--dry-run", "--use-singularity", *arguments, folder=folder)
-    assert plan.returncode == 0, plan.stdout
-    if "Nothing to be done" in plan.stdout:
-        return {}
-    table = plan.stdout.split("Job stats:")[1].split("total")[0]
-    return {name: int(count) for name, count in re.findall(r"^(\w+) +(\d+)$", table, re.M) if name != "all"}
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.id)
@@ -113,7 +104,7 @@ def test_every_claim_has_a_verdict_and_the_report_shows_it(default_run: str) -> 
 
 def test_nothing_is_left_to_do(default_run: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     with alone("checkout", tmp_path_factory):
-        assert planned(ROOT) == {}
+        assert planned(ROOT, "--use-singularity") == {}
 
 
 def test_an_edited_kernel_is_compiled_with_its_twin_and_no_other(finished: Path) -> None:
@@ -175,3 +166,18 @@ def test_snakemake_writes_its_own_report(finished: Path) -> None:
     assert run.returncode == 0, run.stdout[-4000:]
     page = (finished / "run.html").read_text()
     assert [name for name in ("Figures", "Verdicts", "Gates", "Measurements", "Paper") if name not in page] == []
+
+
+def test_the_default_run_fits_the_profile_of_provenance_run_crates(
+    default_run: str, validators: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "crate"
+    command = [sys.executable, "-m", "gemmrepro", "crate", "--out", str(out)]
+    written = call(command, PYTHONPATH=str(ROOT / "workflow"))
+    assert written.returncode == 0, written.stdout
+    graph = json.loads((out / "ro-crate-metadata.json").read_text())["@graph"]
+    images = [entity["name"] for entity in graph if entity["@type"] == "ContainerImage"]
+    assert "report" in images
+    profile = [str(out), "provenance-run-crate-0.5", "REQUIRED"]
+    checked = call([str(validators / "python"), str(ROOT / "tests/validate_crate.py"), *profile])
+    assert checked.returncode == 0, checked.stdout

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-from support import ROOT, call, snakemake
+from support import ROOT, call, in_image, snakemake
 
 from gemmrepro.core.machine import git_commit
 from gemmrepro.host.builders import apt_options
@@ -78,11 +78,6 @@ def tree_of(sif: Path) -> dict[str, str]:
     command = ["unsquashfs", "-o", "32768", "-lln", str(sif)]
     listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return dict(reversed(line.split(" squashfs-root", 1)) for line in listing.splitlines() if " squashfs-root" in line)
-
-
-def in_image(sif: Path, path: str) -> str:
-    command = ["unsquashfs", "-o", "32768", "-cat", str(sif), path]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def execute(sif: Path, *words: str, binds: Sequence[str] = ()) -> str:

@@ -1,8 +1,6 @@
-"""What is wrong with the figures of a page, as the browser lays them out."""
-
-from __future__ import annotations
-
-FAULTS = r"""
+// What is wrong with the figures of a page, as the browser lays them out: texts that leave their figure or meet another,
+// are below 11 pixels or a contrast of 4.5, and reference lines that cross one; a text on a patch of paper that hides the
+// line is no fault.
 const SHORT = 5;  // units of the picture: ticks and the ends of an interval are shorter
 const SLACK = 0.5;
 const corners = (text, svg) => {
@@ -106,6 +104,3 @@ for (const svg of document.querySelectorAll("figure svg")) {
   });
 }
 return [...new Set(found)];
-"""
-"""Texts that leave their figure or meet another, are below 11 pixels or a contrast of 4.5, and reference lines that
-cross one; a text on a patch of paper that hides the line is no fault."""
