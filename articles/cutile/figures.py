@@ -74,7 +74,7 @@ TABLES = (
         x_label="M = N = K",
         caption=(
             "The article's four tables, here by its program with its constants (C1.1), warm: throughput over the "
-            "chip's dense rate in the type, by the data sheet of either, except fp16 here, whose rate the suite measured. "
+            "chip's dense rate in the type, by the data sheet of either, except fp16 here, measured by the suite. "
             "The article's cuBLAS is that of PyTorch, which multiplies no e5m2."
         ),
     ),
