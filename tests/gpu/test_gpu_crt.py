@@ -89,7 +89,7 @@ def test_winograds_step_passes_for_a_classical_product(kernel, law, session, bui
     for shape in (SHAPE, Shape(256, 384, 256)):
         a, b = grading.INPUTS[law](np.random.default_rng(12), shape.m, shape.n, shape.k)
         assert grading.faults(a, b, multiply(loaded, session, a, b)) == [], shape
-    assert all(grading.faults(a, b, control(a, b)) for control in grading.CONTROLS.values())
+    assert grading.faults(a, b, grading.strassen(a, b))
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,13 @@
-"""The grading test that tells classical products from Strassen-like ones, and floating-point controls that fail it.
+"""The grading test that tells classical products from Strassen-like ones, and a control that fails it.
 
 J. Demmel et al.: where a row of A or a column of B is zero, sums of products are zero, while Strassen's sums of blocks
 leave roundings of what they add and take away. Blocks of different sizes show the same as errors beyond k u |A||B|.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 from certified_cases import U, zeroed
 
 from gemmrepro.ozaki import exact, inputs
-
-Multiply = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def uniform(rng: np.random.Generator, m: int, n: int, k: int) -> inputs.Pair:
@@ -50,19 +46,3 @@ def strassen(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     p4, p5 = a22 @ (b21 - b11), (a11 + a12) @ b22
     p6, p7 = (a21 - a11) @ (b11 + b12), (a12 - a22) @ (b21 + b22)
     return np.block([[p1 + p4 - p5 + p7, p3 + p5], [p2 + p4, p1 - p2 + p3 + p6]])
-
-
-def winograd(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The same in Winograd's form, with R9's sums in their order (kernels/crt/winograd.cuh), in float64."""
-    (a11, a12, a21, a22), (b11, b12, b21, b22) = _blocks(a), _blocks(b)
-    s1, t1 = a21 + a22, b12 - b11
-    s2, t2 = s1 - a11, b22 - t1
-    p1, p2, p3, p4 = a11 @ b11, a12 @ b21, (a12 - s2) @ b22, a22 @ (t2 - b21)
-    p5, p6, p7 = s1 @ t1, s2 @ t2, (a11 - a21) @ (b22 - b12)
-    u2 = p1 + p6
-    u3 = u2 + p7
-    return np.block([[p1 + p2, u2 + p5 + p3], [u3 - p4, u3 + p5]])
-
-
-CONTROLS: dict[str, Multiply] = {"Strassen": strassen, "Winograd": winograd}
-"""What the test must refuse."""

@@ -110,7 +110,7 @@ def test_an_option_that_names_no_target_is_refused_with_the_nearest(words: str, 
 def test_a_key_that_a_file_has_twice_is_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text("sweep:\n  rounds: 3\n  interval: 0.1\n  rounds: 4\n")
-    with pytest.raises(UserError, match=r"mine\.yaml is not YAML or JSON: the key 'rounds' is there twice line 4,"):
+    with pytest.raises(UserError, match=r"mine\.yaml, line 4: not YAML: the key 'rounds' is there twice; correct"):
         check(shipped(), files=[file])
     check(shipped(), files=(ROOT / "config").glob("*.yaml"))
 

@@ -24,7 +24,7 @@ LIBRARY, TESTS = list(ROOT.glob("workflow/gemmrepro/**/*.py")), list(ROOT.glob("
     [
         ("lines of the library", lines(LIBRARY), 32_370, 32_000),
         ("files of the library", len(LIBRARY), 176, 170),
-        ("lines of tests", lines(TESTS), 25_630, 22_000),
+        ("lines of tests", lines(TESTS), 25_120, 22_000),
         ("words of docs", words("docs/*.md"), 10_000, 10_000),
         ("words of notes", words("kernels/*/NOTES.md"), 25_000, 25_000),
         ("lines of README", lines([ROOT / "README.md"]), 100, 100),

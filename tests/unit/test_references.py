@@ -45,7 +45,7 @@ def test_citations_lead_to_references():
     [
         ("references: [{id: a, title: A}, {id: a, title: B}]", "one reference with the id 'a', not 2"),
         ("references: [{id: a, title: A, url: 'http://plain'}]", "does not match"),
-        (None, "is missing; restore it"),
+        (None, "cannot be read (No such file or directory); correct its name, or restore it"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path, monkeypatch, text, said):

@@ -22,7 +22,7 @@ from gemmrepro.measure.recording import write_manifest
 from gemmrepro.measure.regimes import BURST, REGIMES, SUSTAINED
 from gemmrepro.recordings import bring
 from gemmrepro.recordings import regimes as checks
-from gemmrepro.recordings.regimes import between_cards, by_card, repeated
+from gemmrepro.recordings.regimes import agreement
 
 KERNELS = ("ladder.naive", "ladder.smem")
 TAKE = f"recorded/gpu/ladder/{regime_files.FOLDER}/1"
@@ -275,12 +275,12 @@ def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synth
 
 
 def takes(*found: tuple[str, str, dict[str, float]]):
-    """The rows of takes by card, build key, and the median times of kernels."""
+    """Takes by card, build key, and the median times of kernels."""
     cells = dict.fromkeys(REGIME_POINT, "") | {"toolkit": "cuda13", "regime": "sustained", "ratio": "1.0"}
-    return checks.rows_of(
+    return [
         ({"gpu": {"card": card}}, [cells | {"kernel": k, "median_us": str(t), "build_key": key} for k, t in us.items()])
         for card, key, us in found
-    )
+    ]
 
 
 A1, A2 = ("a", "0", {"x": 100.0, "y": 10.0}), ("a", "0", {"x": 103.0, "y": 10.1})
@@ -288,14 +288,17 @@ B = ("b", "0", {"x": 110.0, "y": 10.05, "z": 1.0})
 
 
 def test_takes_of_a_card_and_cards_are_held_apart():
-    again, cards = repeated(takes(A1, A2, B), SUSTAINED), between_cards(takes(A1, A2, B), SUSTAINED)
+    def spread(*found, regime=SUSTAINED):
+        return agreement(takes(*found))["spread"][regime]
+
+    again, cards = (spread(A1, A2, B)[name] for name in ("repeated", "between_cards"))
     assert again["rows"] == 2 and again["at"].startswith("x ") and again["at"].endswith(" sustained")
     assert again["largest"] == pytest.approx(0.03) and again["middle"] == pytest.approx(0.02)
     assert cards["rows"] == 2 and cards["largest"] == pytest.approx(110 / 101.5 - 1), (
         "a card's value is its takes' mean"
     )
-    assert repeated(takes(A1, A2, B), BURST) is None and repeated(takes(A2, B), SUSTAINED) is None
-    assert between_cards(takes(A1, A2), SUSTAINED) is None
+    assert spread(A1, A2, B, regime=BURST)["repeated"] is None and spread(A2, B)["repeated"] is None
+    assert spread(A1, A2)["between_cards"] is None
     some = [A1, ("b", "0", {"x": 101.0, "y": 10.3}), ("c", "0", {"x": 104.0})]
-    assert between_cards(takes(*some), SUSTAINED)["largest"] == pytest.approx(0.04)
-    assert by_card(takes(*some))["rows"][1]["times_us"] == [10.0, 10.3, None]
+    assert spread(*some)["between_cards"]["largest"] == pytest.approx(0.04)
+    assert agreement(takes(*some))["by_card"]["rows"][1]["times_us"] == [10.0, 10.3, None]

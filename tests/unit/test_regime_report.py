@@ -1,17 +1,16 @@
-"""What the report says of the regimes, and how far takes and cards are apart."""
+"""What the report says of the regimes."""
 
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 
-from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
+from gemmrepro.measure.columns import REGIME_COLUMNS
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes
 from gemmrepro.paper import exports
 from gemmrepro.paper.regimes import Accuracies, recommendations, regime_lines, use_cases
 from gemmrepro.paper.text import NONE, View, regime_row_view, row_anchor
-from gemmrepro.recordings.regimes import TakeRows, agreement
 
 RATIOS = {
     # kernel: ratio in turn, sustained, in bursts
@@ -128,24 +127,6 @@ def test_other_types_of_products_or_sums_compete_only_with_like_errors(kernel, d
     own = row(kernel, SUSTAINED, 4.0, dtype=dtype, baseline=base, err_fro=error)
     found = sustained(own, base=base, dtype=dtype, err_fro=4.9e-6)
     assert [each.kernel for each in found] == [kernel] * competes
-
-
-def take(card: str, **times: float) -> TakeRows:
-    """A take whose rows are called by their kernels, sustained."""
-    rows = [
-        {**dict.fromkeys(REGIME_POINT, "x"), "kernel": name, "regime": SUSTAINED}
-        | {"median_us": str(time), "ratio": "", "build_key": "0"}
-        for name, time in times.items()
-    ]
-    return {"gpu": {"card": card}}, rows
-
-
-def test_takes_and_cards_are_as_far_apart_as_their_times():
-    takes = [take("a", one=100.0), take("a", one=101.0), take("b", one=103.0)]
-    spread = agreement(takes)["spread"][SUSTAINED]
-    assert spread["repeated"]["largest"] == pytest.approx(0.01, rel=0.01) and spread["between_cards"]["largest"] > 0.01
-    alone = agreement(takes[:1])["spread"].values()
-    assert not any(spread.get("repeated") or spread.get("between_cards") for spread in alone)
 
 
 def test_kernels_of_all_families_compete_for_a_use():

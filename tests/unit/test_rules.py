@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 
 from gemmrepro.judge import rules
-from gemmrepro.judge.ceilings import computed_peak
 from gemmrepro.judge.evidence import Value
 from gemmrepro.judge.metrics import experiment
 from gemmrepro.judge.metrics.experiment import PointValue
@@ -206,8 +205,7 @@ def test_cycles_and_shared_memory_follow_from_sms_and_clock():
 
 def test_a_peak_is_computed_from_facts_of_the_gpu_or_not_at_all():
     gpu = {"compute_capability": "9.0", "clock_max_mhz": 2000, "sm_count": 100}
-    peak, formula = computed_peak(gpu, "fp32")
-    assert peak == pytest.approx(100 * 256 * 2000 / 1e6) and formula.startswith("100 SMs at 256 operations")
-    for missing in gpu:
-        assert computed_peak({**gpu, missing: None}, "fp32") is None
-    assert computed_peak(gpu, "fp12") is None and computed_peak(None, "fp32") is None
+    peak = chips.peak(gpu, "fp32")
+    assert peak and peak.value == pytest.approx(100 * 256 * 2000 / 1e6)
+    assert peak.source.startswith("100 SMs at 256 operations")
+    assert not any(chips.peak(each, "fp32") for each in ({}, *({**gpu, missing: None} for missing in gpu)))

@@ -65,7 +65,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     ),
     "bundle": ("recordings.bundles:bundle_step", "bundle --results"),
     "accept": ("recordings.bundles:accept_step", "bundle --build --recordings --replace"),
-    "article": ("judge.article", "do [names] --text --gpu --verdicts --schema"),
+    "article": ("paper.article", "do [names] --text --gpu --verdicts --schema"),
     "crate": ("host.crate", "--out!"),
     "sbom": ("host.sbom", "--env! --sif! --lock! --out!"),
     "lock-sources": ("host.nix_sources:lock_step", "--out"),

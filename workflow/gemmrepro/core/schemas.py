@@ -114,11 +114,11 @@ def read_yaml(path: Path, schema: str) -> Any:
 
 
 def text_at(path: Path) -> str:
-    """A file's text, without a byte order mark. Raises UserError if it is missing or not UTF-8, with the line."""
+    """A file's text, without a byte order mark. Raises UserError if it cannot be read, or is not UTF-8."""
     try:
         return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; restore it from the repository.") from None
+    except OSError as error:
+        raise UserError(f"{path} cannot be read ({error.strerror}); correct its name, or restore it.") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise at_line(path, line, "it is not UTF-8; save the file as such.") from None
@@ -130,7 +130,7 @@ def yaml_at(path: Path, text: str) -> Any:
         return parse_yaml(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UserError(f"{path}, line {line} is not YAML: {error.problem}; correct it.") from None
+        raise at_line(path, line, f"not YAML: {error.problem}; correct it.") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}; correct it.") from None
 

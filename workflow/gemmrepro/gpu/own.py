@@ -206,8 +206,8 @@ def loaded(own: Own) -> Callable[..., Any]:
     try:
         function: Callable[..., Any] = load_module(f"gemmrepro_own_{own.kernel.name}", own.path).bind
     except ModuleNotFoundError as error:
-        why = f"{_line(own, error)}: the image torch has no package {error.name}"
-        raise UserError(f"{why}; do without it, or put it beside the file.") from None
+        why = f"the image torch has no package {error.name}; do without it, or put it beside the file."
+        raise _raised(own, error, why) from None
     except (Exception, SystemExit) as error:
         raise UserError(failure(own, error)) from None
     return function
@@ -219,12 +219,12 @@ def failure(own: Own, error: BaseException) -> str:
     if isinstance(error, UserError):
         return said
     remedy = "; if no CUDA graph can hold a launch, declare 'graph': False" if "captur" in said.lower() else ""
-    return f"{_line(own, error)}: {type(error).__name__}: {said}{remedy}"
+    return str(_raised(own, error, f"{type(error).__name__}: {said}{remedy}"))
 
 
-def _line(own: Own, error: BaseException) -> str:
+def _raised(own: Own, error: BaseException, why: str) -> UserError:
     lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(own.path)]
-    return f"{own.path}, line {lines[-1] if lines else own.lines['bind']}"
+    return at_line(own.path, (lines or [own.lines["bind"]])[-1] or 1, why)
 
 
 class Bound:

@@ -23,13 +23,7 @@ from gemmrepro.errors import UserError, run_stage
 
 def check_file(path: Path) -> None:
     """Raises UserError, with the file's name, unless `path` holds keys with values in YAML or JSON, no key twice."""
-    try:
-        document = schemas.parse_yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"the configuration file {path} cannot be read ({error.strerror}); correct its name.") from None
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        why = " ".join(str(error).split()).replace('in "<unicode string>", ', "")
-        raise UserError(f"the configuration file {path} is not YAML or JSON: {why}.") from None
+    document = schemas.yaml_at(path, schemas.text_at(path))
     if not isinstance(document, dict):
         raise UserError(f"the configuration file {path} has no keys with values; config/config.yaml describes them.")
 

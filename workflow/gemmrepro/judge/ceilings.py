@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +11,11 @@ from gemmrepro import registry
 from gemmrepro.errors import UserError
 from gemmrepro.measure.rows import Measurements, is_current, row_key
 from gemmrepro.operations import operation
-from gemmrepro.registry import chips
 
 CEILING_FAMILY = "ceilings"
 """The family whose micro-kernels measure ceilings."""
 
 _UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
-_PEAKS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16_acc32", "tf32": "tf32"}
-"""The rates of `chips` that are computed for kernels of a type, with fp32 sums."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +70,5 @@ def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
     kernel = registry.kernel(kernel_id)
     if not operation(kernel.compute.op).ceiling:
         raise UserError(f"{kernel_id} measures no ceiling.")
-    return next(
-        (
-            ceiling
-            for ceiling in of_operation(measured, kernel.compute.op, kernel.compute.dtype_in)
-            if ceiling.kernel == kernel_id
-        ),
-        None,
-    )
-
-
-def computed_peak(gpu: Mapping[str, Any] | None, dtype: str) -> tuple[float, str] | None:
-    """TFLOP/s of a GPU (run.json's facts) at its highest clock, and how it was computed; None if nothing says it."""
-    rate = chips.peak(gpu or {}, _PEAKS[dtype]) if dtype in _PEAKS else None
-    return (rate.value, rate.source) if rate else None
+    found = of_operation(measured, kernel.compute.op, kernel.compute.dtype_in)
+    return next((ceiling for ceiling in found if ceiling.kernel == kernel_id), None)

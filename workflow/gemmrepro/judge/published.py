@@ -13,7 +13,7 @@ import pandas as pd
 from gemmrepro import experiments, registry
 from gemmrepro.core import schemas
 from gemmrepro.core.dtypes import DTYPES
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, at_line
 from gemmrepro.gpu.baselines import BASELINES
 from gemmrepro.measure.columns import Column, Table, number
 from gemmrepro.registry import articles
@@ -119,7 +119,7 @@ def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
     except csv.Error as error:
         raise UserError(f"{path} is not a CSV in UTF-8 with a header ({error}); correct it.") from None
     if not lines or lines[0] != [*COLUMNS]:
-        raise UserError(f"{path}, line 1: the columns are {','.join(COLUMNS)}; write these, in this order.")
+        raise at_line(path, 1, f"the columns are {','.join(COLUMNS)}; write these, in this order.")
     known = articles.article(path.parent.name).hardware
     told = dict[tuple[str, ...], int]()
     rows, wrong = list[dict[str, Any]](), list[str]()
@@ -130,7 +130,7 @@ def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
         if not why and first < line:
             why = f"tells of the same as line {first}; remove one, or give it another table"
         if why:
-            wrong.append(f"{path}, line {line}: {why}.")
+            wrong += at_line(path, line, f"{why}.").lines
             continue
         rows.append(
             row | {name: number(row[name], column.kind) for name, column in COLUMNS.items() if column.kind != "text"}

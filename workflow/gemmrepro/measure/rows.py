@@ -18,7 +18,7 @@ import pandas as pd
 from gemmrepro.core.architectures import parsed
 from gemmrepro.core.files import csv_text, parquet, read_json, write_atomic, write_json
 from gemmrepro.core.names import LIBRARY, TOOLKITS
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, at_line
 from gemmrepro.measure.columns import (
     COUNTER_ROW,
     READING_COLUMNS,
@@ -115,7 +115,7 @@ def with_types(rows: pd.DataFrame, kinds: Mapping[str, str], path: Path, remedy:
         typed = {cell: number(cell, kind) for cell in cells.unique()}
         if wrong := [cell for cell, value in typed.items() if cell and value is None]:
             line = list(cells).index(wrong[0]) + 2
-            raise UserError(f"{path}, line {line}: {name} is '{wrong[0]}', which is not a number; {remedy}.")
+            raise at_line(path, line, f"{name} is '{wrong[0]}', which is not a number; {remedy}.")
         rows[name] = pd.to_numeric(cells.map(typed)).astype("Int64" if kind == "integer" else float)
     return rows
 

@@ -45,7 +45,7 @@ from gemmrepro.registry.articles import NUMBERS, folder
 
 FILE = "findings.md"
 
-_NUMBER = re.compile(r"\{([^{}]+)\}")
+NUMBER = re.compile(r"\{([^{}]+)\}")
 
 _ABSTRACT = re.compile(r"\A((?:>[^\n]*\n)+)")
 _TABLE = re.compile(r"<p>Table: (.*?)</p>\s*<table>(.*?)</table>", re.DOTALL)
@@ -128,7 +128,7 @@ def _marked(source: str, family: str, shown: Rows) -> tuple[str, Callable[[str],
     def marked(text: str) -> Markup:
         return Markup(re.sub("\ue000(\\d+)\ue000", lambda match: numbers[int(match[1])], text))
 
-    return _NUMBER.sub(mark, source), marked
+    return NUMBER.sub(mark, source), marked
 
 
 def _table(match: re.Match[str]) -> str:
@@ -209,7 +209,7 @@ def _number(row: pd.Series, column: str, place: str, shown: Rows, text: str = ""
 def _row(path: Path, column: str, cells: Mapping[str, str]) -> pd.Series:
     """The one row of a table with these cells. Raises UserError if there is none, or several."""
     table = _read(path)
-    name = _said(path)
+    name = paths.shown(path)
     if absent := [each for each in (column, *cells) if each not in table.columns]:
         raise UserError(f"{name} has no column {', '.join(absent)}; it has {', '.join(table.columns)}.")
     rows = table[table[column] != ""]
@@ -229,10 +229,6 @@ def _row(path: Path, column: str, cells: Mapping[str, str]) -> pd.Series:
     return rows.iloc[0]
 
 
-def _said(path: Path) -> str:
-    return str(path.relative_to(paths.ROOT) if path.is_relative_to(paths.ROOT) else path)
-
-
 @cache
 def _read(path: Path) -> pd.DataFrame:
     """A table as text; of the takes of the regimes each row from the last that has it."""
@@ -243,4 +239,4 @@ def _read(path: Path) -> pd.DataFrame:
     try:
         return pd.read_csv(path, dtype=str, keep_default_na=False)
     except FileNotFoundError:
-        raise UserError(f"there is no {_said(path)}.") from None
+        raise UserError(f"there is no {paths.shown(path)}.") from None

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmrepro.core import paths, schemas
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, at_line
 from gemmrepro.registry import chips
 
 NAME = "[a-z0-9]+(-[a-z0-9]+)*"
@@ -243,7 +243,7 @@ def _document(path: Path, text: str) -> Mapping[str, Any]:
     document = schemas.yaml_at(path, text)
     listed = document.get("claims") if isinstance(document, dict) else None
     if not isinstance(listed, list) or not listed:
-        raise UserError(f"{path}, line 1: there must be a list 'claims'; write it, or remove the file. See {SCHEMA}.")
+        raise at_line(path, 1, f"there must be a list 'claims'; write it, or remove the file. See {SCHEMA}.")
     entries, wrong = list[Any](), list[str]()
     for number, entry in enumerate(listed, 1):
         try:

@@ -24,7 +24,7 @@ import yaml
 from gemmrepro import experiments, registry
 from gemmrepro.core import paths, schemas
 from gemmrepro.core.files import read_json
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, at_line
 from gemmrepro.experiments import tables
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.claim import Claim
@@ -33,6 +33,7 @@ from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.columns import REGIME_POINT
 from gemmrepro.measure.recording import SUMMARY
 from gemmrepro.measure.regimes import takes
+from gemmrepro.paper import findings
 from gemmrepro.registry import articles
 
 _BUILD = paths.ROOT / "results/build"
@@ -80,7 +81,8 @@ def _check(name: str, text: Path | None) -> int:
         except UserError as error:
             problems += error.lines
     if not problems:
-        problems = [*_unclaimed(name, found), *_unknown(name, found), *(_uncovered(name, text) if text else ())]
+        problems = [*_unclaimed(name, found), *_unknown(name, found), *_untold(name, found)]
+        problems += _uncovered(name, text) if text else ()
     for problem in problems:
         print(problem)
     for system, program in () if problems else articles.programs(name).items():
@@ -144,13 +146,36 @@ def _unknown(name: str, found: Sequence[Claim]) -> Iterator[str]:
 
 
 def _uncovered(name: str, text: Path) -> Iterator[str]:
-    """A line for each number of a text that no row has; small integers are words as often as numbers."""
-    known = {float(row["value"]) for row in published_rows(name)} | {row["n"] for row in published_rows(name)}
+    """A line for each number of a text that no row has."""
     for line, words in enumerate(text.read_text().splitlines(), 1):
-        for found in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.]*\w)", words):
-            value = float(found.replace(",", ""))
-            if value not in known and not (value < 10 and value.is_integer()):
-                yield f"{text}, line {line}: no row of {articles.NUMBERS} has the number {found}; enter it."
+        for number in sorted(_numbers(words) - _covered(name)):
+            yield str(at_line(text, line, f"no row of {articles.NUMBERS} has the number {number:.15g}; enter it."))
+
+
+def _untold(name: str, found: Sequence[Claim]) -> Iterator[str]:
+    """A line for each number of a story that neither a row nor its claim has, and each reference that leads nowhere."""
+    path, claim_of = articles.folder(name) / articles.ARTICLE, {claim.id: claim for claim in found}
+    for entry, text in articles.article(name).stories.items():
+        if (claim := claim_of.get(entry)) is None:
+            continue
+        place, covered = schemas.place(path, "stories", entry), _covered(name) | _numbers(str(claim))
+        for reference in findings.NUMBER.findall(text):
+            try:
+                findings.number(reference, claim.family, {})
+            except UserError as error:
+                yield f"{place}: {{{reference}}}: {error}"
+        for number in sorted(_numbers(findings.NUMBER.sub("", text)) - covered):
+            yield f"{place}: neither a row of {articles.NUMBERS} nor the claim has {number:.15g}; refer to a cell."
+
+
+def _numbers(text: str) -> set[float]:
+    """The numbers of a text; small integers are words as often as numbers."""
+    values = {float(each.replace(",", "")) for each in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?![\w.]*\w)", text)}
+    return {value for value in values if value >= 10 or not value.is_integer()}
+
+
+def _covered(name: str) -> set[float]:
+    return {number for row in published_rows(name) for number in (row["value"], row["n"]) if number is not None}
 
 
 def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
