@@ -75,11 +75,11 @@ def _new(name: str) -> int:
 
 def _check(name: str, text: Path | None) -> int:
     found, problems = list[Claim](), list[str]()
-    for step in (articles.known_for, lambda: found.extend(_claims(name)), lambda: tables.of_article(name)):
+    for step in (lambda: found.extend(_claims(name)), lambda: tables.of_article(name), articles.known_for):
         try:
             step()
         except UserError as error:
-            problems += error.lines
+            problems += [line for line in error.lines if line not in problems]
     if not problems:
         problems = [*_unclaimed(name, found), *_unknown(name, found), *_untold(name, found)]
         problems += _uncovered(name, text) if text else ()
