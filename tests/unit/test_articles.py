@@ -120,9 +120,8 @@ def test_a_folder_alone_makes_an_article(folder, monkeypatch, capsys):
     more = "causes: {noise: [a*], tea: [fresh*]}\nheadlines: {fresh.none: x}\n"
     (about := folder / "fresh/article.yaml").write_text(about.read_text() + more)
     articles._read.cache_clear()
-    capsys.readouterr()
     assert command.run(["article", "check", "fresh"]) == 1
-    headline, cause, other, last = capsys.readouterr().out.splitlines()
+    *_, headline, cause, other, last = capsys.readouterr().out.splitlines()
     assert "line 13, key 'headlines.fresh.none': no claim of fresh is called 'fresh.none'; name one" in headline
     assert "line 12, key 'causes.noise': no claim of fresh is called 'a*'" in cause and "no cause 'tea'" in other
     assert last == "fresh: 7 claims, 3 problems"

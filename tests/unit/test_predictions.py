@@ -19,18 +19,14 @@ def test_the_paragraph_ends_with_the_next_label():
 
 
 def test_none_names_a_rung_by_the_number_of_its_file():
-    """Which the reader of a page does not see: `faster than 3.1`, of a file 3.1_tree.cu whose rung is R1."""
     for family in registry.family_names():
         levels = {re.sub("^[A-Z]*", "", kernel.rung) for kernel in registry.kernels(family)}
         for kernel in registry.kernels(family):
-            said = re.findall(
-                r"(?:than|over|times of) (\d\.\d)\b|\b(\d\.\d)'s", prediction(kernel.source_path.read_text())
-            )
+            said = re.findall(r"(?:than|over) (\d\.\d)\b|\b(\d\.\d)'s", prediction(kernel.source_path.read_text()))
             assert {one or other for one, other in said} <= levels, kernel.id
 
 
 def test_every_rung_that_is_told_has_one():
-    """In its source, or, where that is recorded as it is, in the kernel's record."""
     kernels = [kernel for family in registry.family_names() for kernel in registry.kernels(family)]
     told = [(kernel, prediction(kernel.source_path.read_text())) for kernel in kernels if kernel.story.evidence]
     assert told and [kernel.id for kernel, said in told if not (kernel.story.expected or said)] == []
