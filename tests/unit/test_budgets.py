@@ -16,7 +16,9 @@ def words(pattern: str) -> int:
     return sum(len(path.read_text().split()) for path in ROOT.glob(pattern))
 
 
-LIBRARY, TESTS = list(ROOT.glob("workflow/gemmrepro/**/*.py")), list(ROOT.glob("tests/**/*.py"))
+LIBRARY = list(ROOT.glob("workflow/gemmrepro/**/*.py"))
+# With tables and scripts beside them: what leaves Python for YAML is as long to read.
+TESTS = [path for suffix in ("py", "yaml", "js") for path in ROOT.glob(f"tests/**/*.{suffix}")]
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ LIBRARY, TESTS = list(ROOT.glob("workflow/gemmrepro/**/*.py")), list(ROOT.glob("
     [
         ("lines of the library", lines(LIBRARY), 32_370, 32_000),
         ("files of the library", len(LIBRARY), 176, 170),
-        ("lines of tests", lines(TESTS), 25_120, 22_000),
+        ("lines of tests", lines(TESTS), 26_200, 22_000),
         ("words of docs", words("docs/*.md"), 10_000, 10_000),
         ("words of notes", words("kernels/*/NOTES.md"), 25_000, 25_000),
         ("lines of README", lines([ROOT / "README.md"]), 100, 100),
