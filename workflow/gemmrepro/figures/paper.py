@@ -106,7 +106,7 @@ def _paint_headlines(shown: Sequence[View], page: Page) -> Figure:
         cells = {"panel": "gain" if each.published > GAIN else "", "name": name}
         lines.append({**cells, "kind": "print", "x": each.published})
         lines.append({**cells, "kind": each.claim.verdict, "x": each.measured})
-        article = textwrap.shorten(each.article, 24, placeholder="…")
+        article = textwrap.shorten(each.article, 16 if " " in here else 24, placeholder="…")
         both = {"": f"{article}: {text} → {here}"} if page.narrow else {"print": text, "here": here}
         texts.append({**cells, **both})
     panels = {
