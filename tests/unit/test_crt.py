@@ -95,12 +95,13 @@ class Device:
         (s, _), (t, _) = self.rows(a), self.rows(columns)
         of_a, of_b = self.factors(a, s, True), self.factors(columns, t, False)
         products = np.einsum("qih,qjh->qij", of_a, of_b)
-        found = [self.sums(one.ravel())[:, q // 7].reshape(one.shape) for q, one in enumerate(products)]
+        of = np.arange(len(products))[:, None, None, None] // 7  # the modulus of each product
+        found = np.take_along_axis(self.sums(products.ravel()).reshape(*products.shape, -1), of, axis=3)[..., 0]
         m, n = len(s), len(t)
         of_s = np.broadcast_to(s.reshape(2, m // 2, 1, 1, 1), (2, m // 2, 2, n // 8, 4)).transpose(1, 3, 0, 2, 4)
         of_t = np.broadcast_to(t.reshape(1, 1, 2, n // 8, 4), (2, m // 2, 2, n // 8, 4)).transpose(1, 3, 0, 2, 4)
         each = np.stack([of_s.reshape(-1, 16), of_t.reshape(-1, 16)], axis=1).astype(np.int32)
-        out = np.frombuffer(self.run("joined", m * n // 16, np.stack(found).astype(np.uint8), each), np.float64)
+        out = np.frombuffer(self.run("joined", m * n // 16, found.astype(np.uint8), each), np.float64)
         return out.reshape(m // 2, n // 8, 2, 2, 4).transpose(2, 0, 3, 1, 4).reshape(m, n)
 
     def gemm(self, a: np.ndarray, b: np.ndarray, accurate: bool = False) -> np.ndarray:
@@ -112,7 +113,7 @@ class Device:
             s, t = self.coarse(a, peaks.max(axis=1))[1], self.coarse(columns, peaks.max(axis=0))[1]
         (s, of_a), (t, of_b) = self.rows(a, s), self.rows(columns, t)
         products = np.einsum("pih,pjh->ijp", of_a, of_b)
-        whole = np.stack([self.sums(products[..., p].ravel())[:, p] for p in range(self.count)], axis=1)
+        whole = self.sums(products.ravel()).reshape(-1, self.count, self.count).diagonal(axis1=1, axis2=2)
         m, n = len(s), len(t)
         return self.back(whole, np.repeat(s, n), np.tile(t, m)).reshape(m, n)
 

@@ -1,7 +1,7 @@
 """Experiments: what is declared, how one is run and continued, how a recording is marked, and what rests on it."""
 
-import csv
 import json
+import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from synthetic import World, stand_in
 
-from gemmrepro import experiments, registry
+from gemmrepro import experiments
 from gemmrepro.core.files import read_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.schemas import check
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import run as experiments_run
 from gemmrepro.experiments.results import load
-from gemmrepro.experiments.run import Context, Subject, run_keys
+from gemmrepro.experiments.run import Context, Subject
 from gemmrepro.figures import stage
 from gemmrepro.figures.inputs import Inputs
 from gemmrepro.gpu import baselines, loaded
@@ -43,51 +43,58 @@ def world(folder: Path, **options) -> World:
     return World(folder, families=("sums",), ladder=False, ceilings=False, **options).write()
 
 
-def subjects(made: World) -> list[Subject]:
-    kernels = [
-        Subject(kernel.id, toolkit, made.key(kernel.id, toolkit))
-        for kernel in registry.kernels("sums")
-        for toolkit in ("cuda12", "cuda13")
-    ]
-    return [*kernels, Subject("cublas.gemm", "library", "cuBLAS 0.0")]
+class Loaded:
+    """Stands for a loaded binary."""
 
-
-def write_recording(made: World, which: experiments.Experiment, folder: Path, **changes) -> Path:
-    """A recording of `which` as the stage would leave it; `changes` replace fields of its JSON."""
-    context = SimpleNamespace(subjects=subjects(made), row=Context(None, which, {}, {}).row)
-    rows = [row for point in which.points(which.parameters) for row in which.measure(context, point)]
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{which.name}.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, which.header)
-        writer.writeheader()
-        writer.writerows(rows)
-    about = {
-        "source": "live",
-        "family": "sums",
-        "experiment": which.name,
-        "declared": experiments.fingerprint(which),
-        "run_keys": run_keys(subjects(made)),
-        "version": which.version,
-        "parameters": which.parameters,
-        "gpu": {"name": "Synthetic GPU", "driver": "000.00"},
-        "libraries": {"cuBLAS": "0.0"},
-        "toolkits": {"cuda12": "12.4.131"},
-        "git_commit": None,
-        "date": "2000-01-01T00:00:00Z",
-        "skipped": [],
-    }
-    (folder / f"{which.name}.json").write_text(json.dumps(about | changes))
-    write_manifest(folder.parent)
-    return folder
+    def __init__(self, session, kernel, build, toolkit):
+        self.kernel, self.toolkit = kernel, toolkit
+        self.build_key = read_json(build / toolkit / f"{kernel.id}.json", "", "")["build_key"]
 
 
 @pytest.fixture
-def brought(sums, tmp_path) -> tuple[World, Path]:
-    """Builds, gates, and the experiment's files as the workflow has them."""
+def runner(sums, monkeypatch, tmp_path):
+    """Runs the stage with a GPU that is none; returns (rows, what was said, whether it was finished)."""
     made = world(tmp_path / "world")
-    write_recording(made, sums, tmp_path / "recorded" / "gpu" / "sums" / "experiments")
-    counts = bring_experiment("sums", sums, tmp_path / "recorded/gpu", made.build, tmp_path / "out" / "sums")
-    assert counts == (3 * 3 * 5, 0)
+    session = SimpleNamespace(
+        gpu=SimpleNamespace(
+            machine={"gpu": "Synthetic GPU", "driver": "000.00", "card": "c1"},
+            describe=lambda: {"name": "Synthetic GPU", "driver": "0"},
+            compute_capability=(9, 0),
+        ),
+        sync=lambda: None,
+        free_bytes=lambda: 3 << 29,
+    )
+    monkeypatch.setattr(loaded.Binary, "built", Loaded)
+    monkeypatch.setattr(loaded.Loaded, "built", Loaded)
+    library = replace(baselines.BASELINES["cublas.gemm"], version=lambda session: "cuBLAS 0.0")
+    monkeypatch.setitem(baselines.BASELINES, "cublas.gemm", library)
+
+    def run(which=sums, deadline=None):
+        said = []
+        paths = (made.build, made.gates, tmp_path / "journal", tmp_path / "out" / "sums")
+        done = experiments_run.run(session, "sums", which, ["cuda12", "cuda13"], *paths, said.append, deadline)
+        rows = load(tmp_path / "out", "sums")["errors"].rows if done else None
+        return rows, said, done
+
+    return made, run
+
+
+@pytest.fixture
+def recorded(runner, tmp_path) -> tuple[World, Path]:
+    """Builds and gates, and the folder of a recording that the stage left."""
+    made, run = runner
+    run()
+    folder = tmp_path / "recorded/sums/experiments"
+    shutil.move(tmp_path / "out/sums", folder)
+    write_manifest(folder.parent)
+    return made, folder
+
+
+@pytest.fixture
+def brought(sums, recorded, tmp_path) -> tuple[World, Path]:
+    """Builds, gates, and the experiment's files as the workflow has them."""
+    made, folder = recorded
+    assert bring_experiment("sums", sums, folder.parents[1], made.build, tmp_path / "out/sums") == (3 * 3 * 5, 0)
     return made, tmp_path / "out"
 
 
@@ -115,42 +122,6 @@ def test_names_and_settings_are_only_those_there_are(sums):
     for changes, said in (({"samples": 0}, "samples cannot be 0"), ({"seconds": True}, "seconds cannot be true")):
         with pytest.raises(UserError, match=said):
             experiments.with_settings(timed, changes)
-
-
-class Loaded:
-    """Stands for a loaded binary."""
-
-    def __init__(self, session, kernel, build, toolkit):
-        self.kernel, self.toolkit = kernel, toolkit
-        self.build_key = read_json(build / toolkit / f"{kernel.id}.json", "", "")["build_key"]
-
-
-@pytest.fixture
-def runner(sums, monkeypatch, tmp_path):
-    """Runs the stage with a GPU that is none; returns (rows, what was said, whether it was finished)."""
-    made = world(tmp_path / "world")
-    session = SimpleNamespace(
-        gpu=SimpleNamespace(
-            machine={"gpu": "Synthetic GPU", "driver": "000.00", "card": "c1"},
-            describe=lambda: {"name": "Synthetic GPU", "driver": "0"},
-            compute_capability=(9, 0),
-        ),
-        sync=lambda: None,
-        free_bytes=lambda: 3 << 29,
-    )
-    monkeypatch.setattr(loaded.Binary, "built", Loaded)
-    monkeypatch.setattr(loaded.Loaded, "built", Loaded)
-    library = SimpleNamespace(version=lambda session: "cuBLAS 0.0")
-    monkeypatch.setitem(baselines.BASELINES, "cublas.gemm", library)
-
-    def run(which=sums, deadline=None, gates=made.gates):
-        said = []
-        paths = (made.build, gates, tmp_path / "journal", tmp_path / "out" / "sums")
-        done = experiments_run.run(session, "sums", which, ["cuda12", "cuda13"], *paths, said.append, deadline)
-        rows = load(tmp_path / "out", "sums")["errors"].rows if done else None
-        return rows, said, done
-
-    return made, run
 
 
 def test_a_run_writes_rows_and_circumstances_and_is_not_repeated(runner, tmp_path):
@@ -267,14 +238,14 @@ def test_a_row_that_does_not_fit_is_refused(sums, cells, word):
         Context(None, sums, {}, {}).row(Subject("sums.inside", "cuda12", "key"), **cells)
 
 
-def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
-    made = world(tmp_path / "world")
-    folder = write_recording(made, sums, tmp_path / "recorded/sums/experiments")
+def test_rows_of_another_build_or_declaration_are_stale(sums, recorded, tmp_path):
+    made, folder = recorded
     path = made.build / "cuda12" / "sums.inside.json"
     path.write_text(path.read_text().replace(made.key("sums.inside", "cuda12"), "f" * 16))
     bring = partial(bring_experiment, "sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
     assert bring() == (45, 9)
-    write_recording(made, sums, folder, declared="0" * 16)
+    _replace(folder / "errors.json", experiments.fingerprint(sums), "0" * 16)
+    write_manifest(folder.parent)
     assert bring() == (45, 45)
 
 
@@ -288,9 +259,9 @@ def test_rows_of_another_build_or_declaration_are_stale(sums, tmp_path):
         (lambda folder: _replace(folder / "errors.json", '"version": 1', '"version": "one"'), "version"),
     ],
 )
-def test_a_spoiled_recording_is_refused_by_name(sums, tmp_path, spoil, word):
-    made = world(tmp_path / "world")
-    spoil(write_recording(made, sums, tmp_path / "recorded/sums/experiments"))
+def test_a_spoiled_recording_is_refused_by_name(sums, recorded, tmp_path, spoil, word):
+    made, folder = recorded
+    spoil(folder)
     write_manifest(tmp_path / "recorded/sums")
     with pytest.raises(UserError, match=word):
         bring_experiment("sums", sums, tmp_path / "recorded", made.build, tmp_path / "out/sums")
@@ -470,7 +441,8 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     assert len(drawing.rows) == 3 * 3 * 3
     assert len(drawing.table) == 9
     assert drawing.table[0] == {"law": "N(0, 1)", "K": 64, "inside": 4.0, "outside": 0.5, "cuBLAS": 0.5, "stale": False}
-    assert "Recorded earlier on Synthetic GPU, 2000-01-01" in drawing.caption and "cuda12" in drawing.caption
+    date = read_json(brought[1] / "sums/errors.json", "", "")["date"][:10]
+    assert f"Recorded earlier on Synthetic GPU, {date}" in drawing.caption and "cuda12" in drawing.caption
     assert drawing.alt == "Figure of RMS error. At integers, 1,024: inside 0, outside 0 and cuBLAS 0."
     svg = stage.svg_of(drawing)
     assert svg == stage.svg_of(draw(*brought)) and not drawing.stale

@@ -1,10 +1,12 @@
-"""How rungs relate: what a gain is measured against, and that an inserted rung moves no neighbour."""
+"""How rungs relate, what a gain is measured against, and what was expected; an inserted rung moves no neighbour."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from gemmrepro import registry
+from gemmrepro.paper.kernel import prediction
 from gemmrepro.registry import families, ladders
 
 
@@ -52,3 +54,26 @@ def test_a_measured_rung_is_compared_with_the_next_one_past_the_article(monkeypa
 def test_what_a_gain_is_measured_against(kernel_id: str, other: str | None) -> None:
     before = ladders.before(registry.kernel(kernel_id))
     assert (before.id if before else None) == other
+
+
+CUDA = """// Expected:   half of the loads,
+//             1.5 times as fast.
+// Takes:      any size.
+
+// Expected:   not this one.
+"""
+
+
+def test_the_paragraph_ends_with_the_next_label():
+    assert prediction(CUDA) == "half of the loads, 1.5 times as fast."
+    assert prediction("// Level L1.\n\n__global__ void f() {}\n") == ""
+
+
+def test_every_rung_that_is_told_has_one_which_names_no_rung_by_the_number_of_its_file():
+    for family in registry.family_names():
+        levels = {kernel.rung.lstrip("ABCDEFGHIJKLMNOPQRSTUVWXYZ") for kernel in registry.kernels(family)}
+        for kernel in registry.kernels(family):
+            expected = kernel.story.expected or prediction(kernel.source_path.read_text())
+            assert expected or not kernel.story.evidence, kernel.id
+            said = re.findall(r"(?:than|over) (\d\.\d)\b|\b(\d\.\d)'s", expected)
+            assert {one or other for one, other in said} <= levels, kernel.id

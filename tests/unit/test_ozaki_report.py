@@ -1,9 +1,11 @@
-"""What the report makes of the family ozaki: claims on columns of published tables, names, figures."""
+"""What the report makes of the family ozaki: claims on columns of published tables, the article's slices and pairs."""
 
+import csv
 import json
 from pathlib import Path
 
 import pytest
+from support import ROOT
 
 from gemmrepro import experiments, registry
 from gemmrepro.core.files import csv_text
@@ -12,6 +14,7 @@ from gemmrepro.judge import claims, judging
 from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.evidence import Evidence
 from gemmrepro.measure import rows as measured
+from gemmrepro.ozaki import pairs, programs
 
 CLAIMS = claims.load(("ozaki",))
 
@@ -98,3 +101,30 @@ def test_the_first_program_reads_once_more_than_it_has_slices_and_the_fused_spli
     fused, naive = (registry.kernel(f"ozaki.{name}") for name in ("fused_bf16_d9", "naive_bf16"))
     values = [calculation("ozaki", "reads_of_the_fused_split")(Inputs(kernels=(one,))).value for one in (fused, naive)]
     assert values == [0, 1]
+
+
+ROWS = list(csv.DictReader((ROOT / "articles/ozaki/numbers.csv").read_text().splitlines()))
+NAIVE, FAST = "naive", ("fast mode + fused split", "d sweep")
+E4M3_D = 16
+"""The d that leaves the article's 130 of 14 x 14 pairs; it prints none for fp8."""
+
+
+def published(metric: str, *tables: str) -> list[tuple[str, int, int, float]]:
+    """(type, n, d, value) of each row."""
+    return [
+        (row["dtype"].removeprefix("fp8_"), int(row["n"]), int(row["d"] or E4M3_D), float(row["value"]))
+        for row in ROWS
+        if row["metric"] == metric and row["table"] in tables
+    ]
+
+
+def test_the_articles_own_slices_and_pairs_follow() -> None:
+    counts = [published(metric, NAIVE) for metric in ("slices_a", "slices_b", "gemms")]
+    assert len(counts[2]) == 9
+    for (_, _, _, a), (_, _, _, b), (_, _, _, products) in zip(*counts, strict=True):
+        assert len(pairs.select(int(a), int(b))) == products
+    for dtype, n, _, slices in published("slices_a", *FAST) + published("slices_b", *FAST):
+        assert programs.fused(n, dtype).count == slices
+    for dtype, n, d, products in published("gemms", *FAST):
+        slices = programs.fused(n, dtype).count
+        assert len(pairs.select(slices, slices, d)) == products

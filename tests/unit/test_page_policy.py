@@ -3,12 +3,10 @@
 import base64
 import hashlib
 
-import jinja2
 import pytest
 
 from gemmrepro.errors import UserError
-from gemmrepro.paper.bundle import LOADER, PAPER, PLACE, policy, secured, tidy
-from gemmrepro.paper.inputs import TEMPLATES
+from gemmrepro.paper.bundle import LOADER, PLACE, policy, secured
 
 
 def allowed(page: str, name: str) -> list[str]:
@@ -35,14 +33,6 @@ def test_no_script_of_others_is_allowed(element):
     assert allowed(PLACE + element, "script-src") == ["'strict-dynamic'"]
     with pytest.raises(UserError, match="a script that is not the project's"):
         secured(PLACE + element)
-
-
-def test_the_papers_own_script_is_allowed():
-    """As its template has it."""
-    template = jinja2.Environment().from_string(
-        (TEMPLATES / "index.html.j2").read_text().split("{% block script %}")[1].split("{% endblock %}")[0]
-    )
-    assert len(allowed(tidy(template.render(script=PAPER.read_text())), "script-src")) == 2
 
 
 @pytest.mark.parametrize(

@@ -2,30 +2,19 @@
 
 import re
 
-import pytest
-
 from gemmrepro.core import journal
 from gemmrepro.core.journal import Progress, sayer
 
 LEFT = r"\d\d:\d\d spent, (\d\d:\d\d|\?) left"
 
 
-def measure(**settings) -> None:
-    """Five points, of which two were finished before, and a notice between them."""
-    with Progress("sweep", total=5, done=2, **settings) as told:
+def test_a_log_gets_whole_lines(monkeypatch, capsys):
+    monkeypatch.setattr(journal, "SECONDS", 0.0)
+    with Progress("sweep", total=5, done=2) as told:
         told.step("round 1 of a point")
         sayer("sweep")("not timed: a kernel that is wrong")
         told.step()
         told.step("round 1 of another")
-
-
-@pytest.fixture
-def at_once(monkeypatch):
-    monkeypatch.setattr(journal, "SECONDS", 0.0)
-
-
-def test_a_log_gets_whole_lines(at_once, capsys):
-    measure()
     shown = capsys.readouterr()
     assert shown.out.splitlines() == ["sweep: round 1 of a point", "sweep: round 1 of another"]
     assert all(character.isprintable() or character == "\n" for character in shown.err)

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow
 import pyarrow.parquet
 import pytest
+import yaml
 from recordings import RUN_JSON, Recorded, drawn, pair, reword, write
 from support import ROOT
 from synthetic import write_build
@@ -35,6 +36,7 @@ from gemmrepro.recordings.limits import Ceilings, check_gates, check_limits, lim
 from gemmrepro.recordings.sweeps import ceilings_of, read_samples, read_whole
 
 KERNEL, LIBRARY = pair()
+WRONG = yaml.safe_load((Path(__file__).parent / "data/wrong_recordings.yaml").read_text())
 
 
 COUNTER = dict(kernel="ladder.naive", toolkit="cuda13", m=256, n=256, k=256, build_key="aaaa", status="current")
@@ -108,22 +110,7 @@ def test_a_family_that_was_not_recorded_has_no_rows_and_another_gpu_is_refused(f
             bring(folder, family, "other")
 
 
-@pytest.mark.parametrize(
-    ("line", "change", "complaint"),
-    [
-        (0, {"median_us": 139.9, "ci_low_us": 139, "ci_high_us": 140.5}, r"ci_low|median_us .*its samples give 1[34]"),
-        (0, {"tflops": 0.4}, r"tflops of ladder\.naive .*is 0\.4, and the work in .* µs gives 0\.2"),
-        (0, {"ratio_ci_low": 0.01}, r"ratio_ci_low .*is 0\.01, and its samples give 0\.04"),
-        (0, {"baseline": "", "ratio": ""}, "has none of its samples' baseline"),
-        (0, {"build_key": "bbbb"}, "its build key is bbbb, and that of its samples aaaa"),
-        (0, {"family": "ada"}, "a row of family ada"),
-        (1, {"clock_mhz": 1990}, "exceeds the limit of the GPU's clock: 1990 MHz above 1980 .run.json"),
-        (0, {"power_w": "1_75.5"}, "power_w: '1_75.5' is not of type 'number'"),
-        (0, {"throttle": "<script>"}, "throttle: '<script>' does not match"),
-        (1, {"arch": "sm_100a"}, "does not run on compute capability 9.0"),
-        (1, {"arch": "sm_80"}, "does not run on compute capability 9.0"),
-    ],
-)
+@pytest.mark.parametrize(("line", "change", "complaint"), WRONG["row"])
 def test_a_row_that_does_not_follow_is_refused(folder, line, change, complaint):
     reword(folder, line, **change)
     with pytest.raises(UserError, match=rf"line {line + 2} .*{complaint}"):
@@ -180,14 +167,7 @@ def test_a_file_that_would_fill_the_memory_is_not_unfolded(folder, monkeypatch):
         read_samples(folder / SAMPLES)
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"value": -1}, "value: -1 is below 0"),
-        ({"metric": "dram__bytes"}, "metric: 'dram__bytes' is not one of"),
-        ({"metric": "lts__t_sector_hit_rate.pct", "unit": "%", "value": 80}, "it repeats lts__"),
-    ],
-)
+@pytest.mark.parametrize(("change", "complaint"), WRONG["counter"])
 def test_counters_that_cannot_be_are_refused(folder, change, complaint):
     assert len(read(folder).counters) == 5
     one = {"dram__bytes.sum": COUNTERS_OF["dram__bytes.sum"] | change}
@@ -280,18 +260,7 @@ CASE = {
 JUDGED = {"status": "passed", "build_key": "0" * 16, "gate_key": "1" * 16, "reason": "", "cases": [CASE]}
 
 
-@pytest.mark.parametrize(
-    ("judged", "case", "complaint"),
-    [
-        ({}, {}, None),
-        ({}, {"err_scaled_max": 2.7e6}, "passed with an error of 2.7e[+]06 and a bound of 11"),
-        ({}, {"err_scaled_max": float("nan")}, "negative or not finite"),
-        ({}, {"passed": False, "message": "wrong"}, "it says passed, and 1 of 1 cases failed"),
-        ({"cases": []}, {}, "it says passed, and 0 of 0 cases failed"),
-        ({"status": "failed"}, {}, "it says failed, and no case did"),
-        ({"status": "not run"}, {}, "it says not run, and has 1 cases"),
-    ],
-)
+@pytest.mark.parametrize(("judged", "case", "complaint"), WRONG["verdict"])
 def test_verdicts_follow_from_their_cases(tmp_path, judged, case, complaint):
     told = {**JUDGED, "cases": [CASE | case], **judged}
     verdict = {"kernel": "ladder.naive", "gpu": "G", "driver": "1", "toolkits": {"cuda13": told}}

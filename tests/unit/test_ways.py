@@ -22,6 +22,7 @@ from gemmrepro.registry import chips
 from gemmrepro.registry.articles import chip_of
 
 BY = "\N{MULTIPLICATION SIGN}"
+WRONG = yaml.safe_load((Path(__file__).parent / "data/wrong_claims.yaml").read_text())
 RATIO = {"kind": "ratio", "why": "It cancels."}
 every_claim = functools.cache(claims.load)
 AS_IS = {"kind": "as is", "why": "Arithmetic."}
@@ -182,18 +183,7 @@ def test_a_model_multiplies_the_published_ratio_by_the_rates(judged):
     assert "fp32 over dram was 0.0504" in entry["explanation"].lower()
 
 
-@pytest.mark.parametrize(
-    ("transfer", "words"),
-    [
-        ({"kind": "share", "why": "x"}, ["'transfer'", "'of' is a required property"]),
-        ({"kind": "share", "of": "speed", "why": "x"}, ["'transfer'", "no rate 'speed'", "fp32"]),
-        ({"kind": "share", "of": "fp32", "ceiling": "ceilings.nave", "why": "x"}, ["'transfer.ceiling'", "nave"]),
-        ({"kind": "share", "of": "fp32", "work": "2*m", "why": "x"}, ["'transfer.work'", "no 'm'"]),
-        ({"kind": "ratio", "of": "fp32", "why": "x"}, ["'transfer.of'"]),
-        ({"kind": "share", "of": "fp32", "there": {"of": RATIO_ROW}, "why": "x"}, ["'transfer'", "no rate in"]),
-        ({"kind": "share", "of": "fp32", "there": {"of": {**THROUGHPUT, "n": 1}}, "why": "x"}, ["'transfer.there'"]),
-    ],
-)
+@pytest.mark.parametrize(("transfer", "words"), WRONG["transfer"])
 def test_a_transfer_without_its_rates_is_refused(tmp_path, transfer, words):
     message = refused(tmp_path, of_throughput(transfer=transfer))
     assert "ladder.x.throughput" in message and not [word for word in words if word not in message], message
@@ -244,19 +234,7 @@ def test_an_articles_numbers_are_held_against_each_other(judged, compute, tolera
     assert entry["measured"][0]["from"][0] == f"articles/ladder: {entry['published'][0]['system']}, throughput"
 
 
-@pytest.mark.parametrize(
-    ("compute", "words"),
-    [
-        ({"expect": "l / q"}, ["'compute'"]),
-        ({"expect": "l / r", "equals": 1}, ["'compute.expect'", "no 'r' among"]),
-        ({"expect": "l", "equals": "l / q * q * 0 + l", "rows": {"l": THROUGHPUT}}, ["'compute.equals'", "no 'q'"]),
-        ({"expect": "l", "equals": "l", "rows": {"l": THROUGHPUT}}, ["both sides are the same"]),
-        ({"expect": "l", "equals": 1}, ["neither side uses 'q'"]),
-        ({"expect": "l", "above": "q"}, ["'tolerance'", "equals"]),
-        ({"expect": "l / q", "equals": 1, "rows": {"l": {**THROUGHPUT, "n": 4097}}}, ["'published'", "0 rows"]),
-        ({"expect": "l / q", "equals": 1, "each": [{"n": 4096}, {"m": {"n": 4096}}]}, ["'compute.each'", "no row 'm'"]),
-    ],
-)
+@pytest.mark.parametrize(("compute", "words"), WRONG["arithmetic"])
 def test_arithmetic_that_says_nothing_is_refused(tmp_path, compute, words):
     compute = {"metric": "consistent", "rows": {"l": THROUGHPUT, "q": RATIO_ROW}, **compute}
     message = refused(tmp_path, of_arithmetic(compute=compute))
@@ -318,16 +296,7 @@ def test_a_formula_needs_no_gpu_and_machine_code_is_read_for_the_articles_archit
     assert "for compute capability 8.9" in calculations(claim)["explanation"]
 
 
-@pytest.mark.parametrize(
-    ("compute", "words"),
-    [
-        ({"function": "no_such"}, "no function 'no_such'; it has dropped, floor, wrong"),
-        ({"function": "_private"}, "no function '_private'"),
-        ({"function": "dropped", "options": {}}, "compute.options has no number 'tiles'"),
-        ({"function": "wrong"}, "returned 3 and no finite Calculated"),
-        ({"function": "dropped", "kernels": ["hopper.nave"], "arch": "sm_90"}, "hopper.nave"),
-    ],
-)
+@pytest.mark.parametrize(("compute", "words"), WRONG["calculation"])
 def test_a_calculation_that_cannot_be_is_refused_by_claim_and_key(calculations, compute, words):
     with pytest.raises(UserError) as caught:
         calculations(calculated(**compute, least=1))
@@ -355,16 +324,7 @@ def test_what_is_covered_is_shown_and_not_counted(judged):
     assert re.search(r"not counted again\. Measured: 4[0-9],[0-9]{3}[^.]* GFLOP/s\.$", covered["explanation"])
 
 
-@pytest.mark.parametrize(
-    ("changes", "of_other", "words"),
-    [
-        ({"covered_by": "ladder.y"}, {}, "no claim 'ladder.y'"),
-        ({"covered_by": "ladder.x.throughput"}, {}, "another claim, judged itself"),
-        ({"covered_by": "ladder.x.ratio"}, {"register": "project"}, "of the article or in the register article"),
-        ({"covered_by": "ladder.x.ratio"}, {"covered_by": "ladder.x.throughput"}, "another claim, judged itself"),
-        ({"covered_by": "ladder.x.ratio"}, {"transfer": {"kind": "none", "why": "x"}}, "another claim, judged itself"),
-    ],
-)
+@pytest.mark.parametrize(("changes", "of_other", "words"), WRONG["cover"])
 def test_what_cannot_cover_is_refused(tmp_path, changes, of_other, words):
     message = refused(tmp_path, of_throughput(**changes), of_ratio(**of_other))
     assert "ladder.x.throughput" in message and words in message
