@@ -1,7 +1,5 @@
 """The links of a report's folder, read without a browser."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from functools import cache

@@ -4,8 +4,6 @@
 gone when it closes, and so are the processes that were started in it. It needs root.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

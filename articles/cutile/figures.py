@@ -53,14 +53,16 @@ def _keeps(pairs: Any) -> str:
     lost, held = list(kept.index[kept < 0.67]), list(kept.index[kept >= 1])
     if not lost or not held:
         return ""
-    return f"cuTile keeps its share of the chip in {listed(held)} and loses a third or more in {listed(lost)}"
+    kept = f"At each type's largest size cuTile keeps its share of the chip in {listed(held)}"
+    return f"{kept} and loses a third or more in {listed(lost)}"
 
 
 def _slower(pairs: Any) -> str:
     """Whether e5m2 gains in print and loses here, at the largest size."""
     last = pairs.sort_values("x").iloc[-1]
     gains = last["published"] > 1 > last["measured"]
-    return f"e5m2 is {last['published']:.2g} times as fast as fp16 in print and slower than it here" if gains else ""
+    said = f"At {last['x']:.0f} e5m2 is {last['published']:.2g} times as fast as fp16 in print and slower than it here"
+    return said if gains else ""
 
 
 TABLES = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from gemmrepro.experiments import Mark, Measured, Numbers, Panel, Table, mark, quotient
+from gemmrepro.experiments import Mark, Measured, Numbers, Panel, Table, listed, mark, quotient
 
 FEW, MANY = "histogram: 256M elements, 256 bins", "histogram: 256M elements, 5M bins"
 VERSIONS = {
@@ -105,14 +105,10 @@ def _scripted(pairs: Any) -> str:
 
 
 def _modes(pairs: Any) -> str:
-    """Which modes slow the step down here and not in print."""
-    least = pairs.groupby("x", sort=False).agg({"published": "min", "measured": "first"})
-    slow = least.index[(least["measured"] < 1) & (least["published"] >= 1)]
-    return (
-        f"torch.compile slows the training step down here in mode {', '.join(slow)}, and not in print"
-        if len(slow)
-        else ""
-    )
+    """Which modes gain more here than on any GPU in print, by more than the times scatter."""
+    most = pairs.groupby("x", sort=False).agg({"published": "max", "measured": "first"})
+    more = list(most.index[most["measured"] > 1.2 * most["published"]])
+    return f"{listed(more)} gain more here than on either GPU in print" if len(more) > 1 else ""
 
 
 def _window(pairs: Any) -> str:
@@ -120,7 +116,8 @@ def _window(pairs: Any) -> str:
     speed, window = (pairs[pairs["panel"] == panel].iloc[-1] for panel in ("speed", "window"))
     if speed["measured"] < speed["published"] or not window["published"] > 1.05 > window["measured"]:
         return ""
-    return "Shared memory gains what the notes print and more; keeping counts in L2 gains nothing here"
+    gains = f"Shared memory and a reduction gain {speed['measured']:.0f} times, {speed['published']:.0f} in print"
+    return f"{gains}; keeping counts in L2 gains nothing here"
 
 
 TABLES = (

@@ -26,15 +26,15 @@ PANELS = {
 }
 
 
-def _says(pairs: Any) -> str:
-    """On which side of cuBLAS the speeds lie in print and here."""
+def _says(program: str, pairs: Any) -> str:
+    """On which side of cuBLAS the speeds of a program lie in print and here."""
     speed = pairs[pairs["panel"] == "speed"]
     ahead = {side: (speed[side] > 1).sum() for side in ("published", "measured")}
     if ahead["measured"]:
         return ""
     if not ahead["published"]:
-        return "Slower than cuBLAS FP64 everywhere, in print and here"
-    return f"Faster than cuBLAS FP64 up to {speed['published'].max():.3g} times in print, and nowhere here"
+        return f"{program} is slower than cuBLAS FP64 at every size, in print and here"
+    return f"{program} is up to {speed['published'].max():.3g} times as fast as cuBLAS FP64 in print, and slower here"
 
 
 COMPARABLE = (
@@ -97,7 +97,7 @@ TABLES = (
         title="The naive program by size, fp16 and e4m3",
         panels=PANELS,
         counts=COUNTS,
-        says=_says,
+        says=partial(_says, "The naive program"),
         marks=_by_size(NAIVE, {"fp16": "ozaki.naive_fp16", "fp8_e4m3": "ozaki.naive_fp8_e4m3"}),
         x_label="M = N = K",
         experiment="products",
@@ -109,7 +109,7 @@ TABLES = (
         title="Fast Mode and the fused split by size, bf16 and e4m3",
         panels=PANELS,
         counts=COUNTS,
-        says=_says,
+        says=partial(_says, "Fast Mode with the fused split"),
         marks=_by_size(FAST, {"bf16": "ozaki.fused_bf16_d9", "fp8_e4m3": "ozaki.fused_e4m3_d16"}),
         x_label="M = N = K",
         experiment="products",
@@ -125,7 +125,7 @@ TABLES = (
             "error": PANELS["error"],
         },
         counts={"gemms": COUNTS["gemms"]},
-        says=_says,
+        says=partial(_says, "With a smaller d the fused program"),
         marks=_sweep,
         x_label="cut-off d",
         ticks="linear",

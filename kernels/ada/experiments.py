@@ -185,9 +185,8 @@ _SERIES = {
 def _inside(errors: Any) -> str:
     """How much more sums err inside the tensor core than outside, at the worst law."""
     over = (errors.loc[_SERIES["ada.accumulate_inside"]] / errors.loc[_SERIES["ada.accumulate_outside"]]).max()
-    return (
-        f"Sums kept inside the tensor core err up to {over:.0f} times as much as sums kept outside" if over > 2 else ""
-    )
+    said = f"Sums kept inside the tensor core err up to {over:.0f} times as much as those added outside after every mma"
+    return said if over > 2 else ""
 
 
 ACCUMULATION = Experiment(
@@ -248,9 +247,13 @@ ACCUMULATION = Experiment(
 
 def _outside(errors: Any) -> str:
     """How much of the error of fp16 sums is gone with fp32 additions after every instruction."""
-    last = errors.loc[TITLES["normal"]].iloc[-1]
+    law = TITLES["normal"]
+    last = errors.loc[law].iloc[-1]
     over = last["fp16 throughout"] / last["fp32 after every mma"]
-    return f"fp32 additions after every instruction divide the error of fp16 sums by {over:.0f}" if over > 2 else ""
+    said = (
+        f"At K = {last.name:.0f} and {law} fp32 additions after every mma divide the error of fp16 sums by {over:.0f}"
+    )
+    return said if over > 2 else ""
 
 
 HALF_ACCUMULATION = Experiment(

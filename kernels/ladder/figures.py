@@ -121,8 +121,9 @@ def issuing(inputs: Inputs) -> Drawing:
     if len(shown):
         first, (best, idle, wordy) = shown.iloc[0], (shown.loc[shown[c].idxmax()] for c in ("useful", "none", "other"))
         title = (
-            f"A naive kernel's schedulers idle; {best['name']} issues multiply-adds in {best['useful']:.0%} of cycles"
+            f"Schedulers of {idle['name']} idle in {idle['none']:.0%} of cycles; those of {best['name']} multiply in "
         )
+        title += f"{best['useful']:.0%}"
         alt = finding(
             f"{first['name']} issues a multiply-add in {first['useful']:.0%} of the cycles, {best['name']} in "
             f"{best['useful']:.0%}.",

@@ -141,7 +141,9 @@ def _copied(rates: Any) -> str:
     """How near a copy of 16 bytes at once comes to the driver's on the longest arrays, and one of single elements."""
     last = rates.iloc[-1]
     wide, single = (last[words] / last["memcpy"] for words in (WIDTHS["128"], WIDTHS["scalar"]))
-    return f"On the longest arrays 16 bytes an access reach {wide:.0%} of memcpy, single elements {single:.0%}"
+    element, _ = last.name
+    said = f"On the longest arrays of {element} 16 bytes an access reach {wide:.0%} of memcpy"
+    return f"{said}, single elements {single:.0%}"
 
 
 LENGTHS = [2**power for power in range(10, 31)]

@@ -129,9 +129,9 @@ _SERIES = {
 def _keeps(errors: Any) -> str:
     """What stays below 100 units with all operands, and what does not."""
     fine, lost = (list(errors[part].index) for part in (errors.le(100).all(axis=1), errors.gt(100).any(axis=1)))
-    return (
-        f"On some operands {listed(lost)} errs by more than 100 units, and nothing else does" if fine and lost else ""
-    )
+    where = "all" if errors.loc[lost].gt(100).all(axis=None) else "some"
+    said = f"On {where} of these operands {listed(lost)} errs by more than 100 units, and nothing else does"
+    return said if fine and lost else ""
 
 
 EXPERIMENTS = (

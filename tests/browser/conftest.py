@@ -1,7 +1,5 @@
 """A headless Chromium, and the report made from synthetic inputs for it to open."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,6 +1,6 @@
 // What is wrong with the figures of a page, as the browser lays them out: texts that leave their figure or meet another,
-// are below 11 pixels or a contrast of 4.5, and reference lines that cross one; a text on a patch of paper that hides the
-// line is no fault.
+// are below 11 pixels or a contrast of 4.5, and marks that cover or reference lines that cross one; a text on a patch of
+// paper that hides the line is no fault.
 const SHORT = 5;  // units of the picture: ticks and the ends of an interval are shorter
 const SLACK = 0.5;
 const corners = (text, svg) => {
@@ -70,6 +70,11 @@ for (const svg of document.querySelectorAll("figure svg")) {
   const ruled = [];
   const patches = [], filled = [];
   const pixels = svg.getBoundingClientRect().width / width;
+  const marks = parts.filter((each) => each.tagName === "use" && each.getBBox().width < 3 * SHORT).map((mark) => {
+    const {x, y, width, height} = mark.getBBox(), matrix = svg.getCTM().inverse().multiply(mark.getCTM());
+    const at = new DOMPoint(x + width / 2, y + height / 2).matrixTransform(matrix);
+    return [-2, 2].map((step) => new DOMPoint(at.x + step, at.y + step));
+  });  // areas are wider
   for (const path of parts.filter((each) => each.tagName === "path")) {
     const style = getComputedStyle(path), place = parts.indexOf(path);
     if (style.fill === paper) patches.push([path, place]);
@@ -88,6 +93,7 @@ for (const svg of document.querySelectorAll("figure svg")) {
         found.push(`${name}: “${said}” meets “${texts[j].textContent.trim()}”`);
       }
     }
+    if (marks.some((mark) => meet(box, mark, [[1, 0], [0, 1]]))) found.push(`${name}: a mark covers “${said}”`);
     const high = parseFloat(getComputedStyle(text).fontSize) * pixels;
     if (high < 10.9) found.push(`${name}: “${said}” is ${high.toFixed(1)} pixels high`);
     const middle = new DOMPoint((box[0].x + box[2].x) / 2, (box[0].y + box[2].y) / 2);

@@ -1,7 +1,5 @@
 """Chromium, and what the tests ask it to open and how wide."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
 from pathlib import Path

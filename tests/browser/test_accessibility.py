@@ -1,7 +1,5 @@
 """The pages by axe-core: WCAG 2.2 AA and best practices, in light, dark and on a phone, with everything unfolded."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The figures as a browser lays them out, in both widths: no text leaves, meets another, is crossed or hard to read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The report in a real browser: opened from disk, its links arrive, it filters, fits a phone, prints, and is safe."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The claims' choice of GPU and of regime: offered where the rows have several, and not otherwise."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """What the tests on a GPU share: the open GPU, binaries built for it, and binaries of sources changed on purpose."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """How the tests on a GPU run the project's stages, and what runs on it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Each is ladder.naive with a few lines more. tests/unit/test_cheats.py has the same without a GPU.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hardware counters on a GPU agree with arithmetic, with events, and with themselves."""
 
-from __future__ import annotations
-
 import pytest
 from gpu_tools import load
 

@@ -1,7 +1,5 @@
 """FP64 by Chinese remainders on a GPU: exponents and residues are the reference's, errors as stated, the same bits."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """CuTe's persistent kernels, in C++ and in Python, on a GPU with more clusters than there are tiles."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

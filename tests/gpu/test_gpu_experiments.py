@@ -1,7 +1,5 @@
 """Experiments on a GPU: small ones, continued from their journal, and refusing what must not run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The numerical gate on a GPU: it passes the kernels as they are and fails every bug planted in their own sources."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

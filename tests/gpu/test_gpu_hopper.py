@@ -1,7 +1,5 @@
 """Level 8 on a GPU: grids larger than the problem, and two launches at once."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable, Iterator

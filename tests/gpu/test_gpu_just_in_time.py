@@ -1,7 +1,5 @@
 """What cuTile compiles just in time does what the build stage's binaries do, in every element type and launch."""
 
-from __future__ import annotations
-
 import pytest
 from gpu_tools import runs
 

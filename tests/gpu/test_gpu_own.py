@@ -1,7 +1,5 @@
 """Kernels of one's own on a GPU: the examples pass and are timed; cheats and faults are told, each by itself."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """FP64 by slices on a GPU: the reference's own results bit for bit, launch by launch and as a graph."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from gpu_tools import fp64_operands, load

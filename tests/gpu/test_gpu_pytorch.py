@@ -1,7 +1,5 @@
 """PyTorch's experiments on a GPU: small ones, and the fused kernel under its gate."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

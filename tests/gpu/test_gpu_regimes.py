@@ -1,7 +1,5 @@
 """The regimes on a GPU: a library alone, hot and from rest, and what the sensors say meanwhile."""
 
-from __future__ import annotations
-
 import statistics
 
 import pytest

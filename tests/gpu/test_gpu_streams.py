@@ -1,7 +1,5 @@
 """Two launches of one kernel at a time, on two streams and on arrays of their own: neither may touch the other's."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

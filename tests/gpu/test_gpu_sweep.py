@@ -1,7 +1,5 @@
 """The sweep on a GPU: killed and continued, spoiled and repaired, and refusing what it must not measure."""
 
-from __future__ import annotations
-
 import csv
 import json
 import signal

@@ -1,7 +1,5 @@
 """An add-on for mitmproxy: one line a request, by which a trial shows that it went through the proxy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from mitmproxy import ctx, http

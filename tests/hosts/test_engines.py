@@ -1,7 +1,5 @@
 """Every image builder for real, in an overlay over this machine, which stays as it is: one recipe gives one image."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

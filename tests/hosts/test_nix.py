@@ -1,7 +1,5 @@
 """The flake for real: Debian's own Nix in an overlay over this machine, which stays as it is."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

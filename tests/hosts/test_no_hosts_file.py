@@ -1,7 +1,5 @@
 """A host without /etc/hosts, as the barest are: the image made there is the one that others make; and broken images."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """No network once the images are there: an edited kernel is compiled and gated, and a missing image says what to do."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An ordinary user's private Apptainer: envs/run fetches, checks and unpacks it without root."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The report's image in Docker, with the checkout mounted: it does what follows the build, as the containers do."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from pathlib import Path

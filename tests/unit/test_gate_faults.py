@@ -40,6 +40,7 @@ CASES = {
     "cutile.matmul_int8": [Case(Shape(32, 32, 64), 1.0, 0.0, law, 3) for law in (INTEGERS_8, EXTREMES_8)],
 }
 """Cases of GEMM by kernel."""
+CANCELLING = Case(Shape(48, 40, 72), -0.25, 1.0, "cancellation", 3)
 SCALED = [Case(Shape(20, 136, 400), 1.0, 0.0, law, 3) for law in ("normal", scaled.EXACT)]
 
 
@@ -47,7 +48,7 @@ SCALED = [Case(Shape(20, 136, 400), 1.0, 0.0, law, 3) for law in ("normal", scal
 def small_cases_and_numpy_for_cupy(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", NumpyCupy())
     monkeypatch.setattr(gemm, "gemm_cases", lambda kernel, _: CASES[kernel.id])
-    monkeypatch.setattr(epilogue, "epilogue_cases", lambda kernel, seeds: TINY)
+    monkeypatch.setattr(epilogue, "epilogue_cases", lambda kernel, seeds: [*TINY, CANCELLING])
     monkeypatch.setattr(scaled, "cases_of", lambda kernel, seeds: SCALED)
     monkeypatch.setattr(vectors, "LENGTHS", (3, 31, 1023, 4096, 10_007, 20_011))
     monkeypatch.setattr(copies, "LENGTHS", (1, 31, 1023))

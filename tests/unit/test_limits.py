@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gemmrepro import registry
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import page
-from gemmrepro.paper.gpus import highest, runnable
+from gemmrepro.paper.gpus import highest
 from gemmrepro.paper.text import row_view
 
 RUN = {"gpu": {"name": "A GPU", "clock_max_mhz": 2000}}
@@ -34,13 +33,6 @@ def test_what_no_sweep_timed_has_its_reason_and_its_toolkit_but_for_what_the_gpu
     for timed, by in (("cute.one", " with cuda12"), ("cute.two", "")):
         of = measured("cute", {"skipped": slow + lacking}, kernel=timed)
         assert page._untimed(of, {"cute.two"}) == [("too slow", by, ["cute.one"])]
-
-
-def test_kernels_that_the_gpu_cannot_run_are_counted_one_line_a_reason():
-    counts = runnable(["ladder", "hopper"], measured("ladder", {"gpu": {"compute_capability": "8.9"}}).values())
-    assert counts.kernels == sum(len(list(registry.kernels(name))) for name in ("ladder", "hopper")) > counts.run > 0
-    assert any("need Hopper (sm_90a)" in line for line in counts.lines)
-    assert runnable(["ladder"], []).lines == []
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,9 @@ def test_what_a_file_declares_becomes_a_record(tmp_path):
         ('{"baseline": "mine.py"}', BIND, "line 1: mine.py must compute the same and have another name"),
         ("dict(op='gemm')", BIND, "line 1: write KERNEL = {...}, a dict of constants"),
         ("{}", "\n\ndef bind(a, b):\n    pass\n", "line 3: write def bind(a, b, c, stream)"),
-        ("{", "\n", "line 1: '{' was never closed; correct it"),
+        ('{"dtype_in": "fp64", "baseline": "cublas.sgemm"}', BIND, "line 1: cublas.sgemm does not compute what KERNEL"),
+        ("{}\0", BIND, "line 1: source code string cannot contain null bytes; correct it"),
+        ('{"op": "gemm", "op": "gemm"}', BIND, "line 1: KERNEL has a key twice; leave one"),
     ],
 )
 def test_a_wrong_declaration_is_one_line_with_file_line_and_remedy(declared, bind, words, tmp_path):
@@ -88,7 +90,7 @@ def test_a_wrong_declaration_is_one_line_with_file_line_and_remedy(declared, bin
 
 def test_a_baseline_of_ones_own_is_no_kernel_and_two_kernels_have_two_names(tmp_path):
     mine, theirs = file(tmp_path, '{"baseline": "theirs.py"}'), file(tmp_path, name="theirs.py")
-    with pytest.raises(UserError, match=r"there is no Python file .*; give the path of one that has KERNEL and bind"):
+    with pytest.raises(UserError, match=r" cannot be read \(Is a directory\); correct its name"):
         files.read(tmp_path)
     (found,) = files.named([theirs, mine, mine]).values()
     assert (found.path, found.kernel.timing.baseline, found.baseline.path) == (mine, "own.theirs", theirs)

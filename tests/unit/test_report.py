@@ -181,6 +181,7 @@ def test_every_page_is_whole(report, request):
         assert len(page.ids) == len(set(page.ids)), place
         outside = set(re.findall(r'<[^<>]* (?:href|src)="((?!data:,)(?:[a-z]+:|//)[^"]*)"', text))
         assert outside <= (cited if place == "index.html" else set()), outside
+        assert not re.search(r"<cite>[^<]*[぀-鿿]", text), "a title is read without a Japanese font"
         assert page.headings[0] == 1 and page.headings.count(1) == 1, place
         assert all(after - before <= 1 for before, after in pairwise(page.headings)), place
         assert page.tags.count("table") == page.tags.count("caption"), place

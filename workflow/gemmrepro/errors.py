@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,6 +27,12 @@ class UserError(Exception):
 def at_line(path: Path | str, line: int, why: str) -> UserError:
     """An error at a line of a file of the user's."""
     return UserError(f"{path}, line {line}: {why}")
+
+
+def line_in(path: Path, error: BaseException) -> int:
+    """The line of a Python file at which it failed; 0 if it was not running."""
+    lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(path)]
+    return (error.lineno if isinstance(error, SyntaxError) else None) or (lines or [0])[-1] or 0
 
 
 GIB = 1 << 30

@@ -3,7 +3,7 @@
 One product of 32 x 16 by 16 x 32 for any architecture (tileiras 13.4.92): DMUL and DADD, no DFMA, no DMMA. The same
 product as sixteen outer products (FUSED = 1) is DFMA alone.
 
-tests/unit/test_cutile_cases.py compiles it both ways and reads the machine code.
+tests/unit/test_cutile.py compiles it both ways and reads the machine code.
 """
 
 import cuda.tile as ct

@@ -5,7 +5,7 @@ unrolls two steps and ends each with WARPGROUP.DEPBAR.LE gsb0, 0x1: a step's pro
 issued. With the hint occupancy=2 it ends each with gsb0, 0x0, so the tensor core of the block idles until the next
 step's operands were waited for; the other block fills that in part.
 
-tests/unit/test_cutile_cases.py compiles it both ways and reads the machine code.
+tests/unit/test_cutile.py compiles it both ways and reads the machine code.
 """
 
 import cuda.tile as ct

@@ -109,7 +109,8 @@ def read_yaml(path: Path, schema: str) -> Any:
     document = yaml_at(path, text_at(path))
     if found := list(errors(document, schema)):
         wrong, see = [each for each in found if each.validator != "oneOf"] or found, f"See workflow/schemas/{schema}."
-        raise UserError(*(f"{place(path, *each.absolute_path)}: {each.message}. {see}" for each in wrong))
+        said = [(each, "may not stand here" if each.validator == "not" else each.message) for each in wrong]
+        raise UserError(*(f"{place(path, *each.absolute_path)}: {why}. {see}" for each, why in said))
     return document
 
 

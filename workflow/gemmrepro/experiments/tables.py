@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gemmrepro.core.files import load_module
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, at_line, line_in
 from gemmrepro.registry import articles
 
 
@@ -141,7 +141,8 @@ def _tables(path: Path) -> tuple[Table, ...]:
         named = [replace(table, article=path.parent.name) for table in tables]
     except (Exception, SystemExit) as error:
         why = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path}: its TABLES cannot be read ({' '.join(why.split())}); correct it.") from None
+        why = f"its TABLES cannot be read ({' '.join(why.split())}); correct it."
+        raise at_line(path, line_in(path, error) or 1, why) from None
     for name in (names := [table.name for table in named]):
         if names.count(name) > 1:
             raise UserError(f"{path}: table {name} is declared twice; rename one.")

@@ -71,7 +71,7 @@ def _alt(about: str, wide: pd.DataFrame) -> str:
     if wide.empty:
         return f"Figure of {about}, without data: nothing was measured."
     at, last = wide.index[-1], wide.iloc[-1].dropna()
-    where = f"{at[0]}, {size(at[1])}" if isinstance(at, tuple) else at
+    where = f"{at[0]}, {plain(at[1])}" if isinstance(at, tuple) else at
     sentences = [f"{name} {written(float(value))}" for name, value in last.items()]
     while len(sentences) > 1 and len(f"{about}{where}{listed(sentences)}") > 250:
         sentences.pop(-2)  # the first ones and the last
@@ -108,7 +108,7 @@ def _paint_lines(lines: Lines, frame: pd.DataFrame, page: Page) -> Figure:
         wide = frame.pivot_table(index="x", columns="series", values="y", sort=False).sort_index()
         over = wide.div(wide.get(lines.reference), axis=0).T if lines.reference in wide else wide.T
         names = [name for name in lines.series.values() if name in over.index and name != lines.reference]
-        over = over.reindex(names).rename(columns=lambda x: f"{x / 1024:g}k" if x and x % 1024 == 0 else size(x))
+        over = over.reindex(names).rename(columns=size)
         return heat(over, page, (0, 1), lines.x_label)
     looks = {
         name: Look(name, SERIES[place], MARKERS[place], size=4.5 + 0.6 * place, dash=DASHES[place])

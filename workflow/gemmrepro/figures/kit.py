@@ -146,12 +146,13 @@ def dots(
     line = LINE * (1 if not page.narrow else 1.75 if one_line else 2.3)
     heights = [line * max(1, count) + 0.92 for count in lines.values()]
     size = (page.width, sum(heights) + 0.2)
-    figure, grid = plt.subplots(len(panels), 1, figsize=size, squeeze=False, height_ratios=heights)
+    ratios = [max(1, count) + 0.35 for count in lines.values()]  # the layout leaves the same room around each
+    figure, grid = plt.subplots(len(panels), 1, figsize=size, squeeze=False, height_ratios=ratios)
     for axes, (key, panel) in zip(grid.flat, panels.items(), strict=True):
         own, part = shown[key], frame[(frame["panel"] == key) & frame["x"].notna()]
         part = part.assign(y=part["name"].map({name: place for place, name in enumerate(own)}))
         _on_lines(axes, part, looks, joined, 0.26 if page.narrow else 0.7)
-        _values_across(axes, panel, page, part)
+        _values_across(axes, panel, page, part, len(own))
         _with_lines(axes, len(own))
         if part.empty:
             empty(axes)
@@ -196,8 +197,8 @@ def _on_lines(axes: Axes, part: pd.DataFrame, looks: Mapping[str, Look], joined:
         axes.hlines(known["y"], known["low"], known["high"], color=look.colour, linewidth=1.2, zorder=3.2)
 
 
-def _values_across(axes: Axes, panel: Panel, page: Page, part: pd.DataFrame) -> None:
-    """The axis of the values of names down the side."""
+def _values_across(axes: Axes, panel: Panel, page: Page, part: pd.DataFrame, count: int) -> None:
+    """The axis of the values of `count` names down the side; its line keeps clear of names above their marks."""
     if panel.log:
         axes.set_xscale("log")
         ends = [*part["x"], *([] if panel.line is None else [panel.line])]
@@ -213,7 +214,8 @@ def _values_across(axes: Axes, panel: Panel, page: Page, part: pd.DataFrame) -> 
         axes.xaxis.set_major_locator(MaxNLocator(page.pick(6, 4)))
         axes.xaxis.set_major_formatter(FuncFormatter(plain))
     if panel.line is not None:
-        axes.axvline(panel.line, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
+        for low, high in [(y - 0.2, y + 0.25) for y in range(count)] if page.narrow else [(-0.6, count - 0.4)]:
+            axes.vlines(panel.line, low, high, color=INK, linewidth=1, linestyle=(0, (4, 3)), zorder=1.5)
     axes.set_title(wrapped(panel.title, page))
     axes.set(xlabel=wrapped(panel.label, page), ylabel="")
 
@@ -342,8 +344,9 @@ def _sizes_along(axes: Axes, xs: Sequence[float], scale: str) -> None:
         powers = [x for x in xs if scale == "log2" and math.log2(x).is_integer()]
         labelled = powers if len(powers) > 2 else list(xs)
         axes.xaxis.set_major_locator(FixedLocator(labelled[:: max(1, math.ceil(len(labelled) / 4))] or [1.0]))
-    in_k = scale == "log2" and bool(xs) and xs[-1] < 2**20
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x / 1024:g}k" if in_k and x % 1024 == 0 else size(x)))
+    axes.xaxis.set_major_formatter(
+        FuncFormatter(lambda x, _: size(x, max(xs, default=0)) if scale == "log2" else plain(x))
+    )
     axes.xaxis.set_minor_locator(NullLocator())
 
 
@@ -469,4 +472,6 @@ def _power(value: float) -> str:
     """A value in as few letters as tell its size."""
     if value and not 0.01 <= value < 1e5:
         return f"10{raised(math.floor(math.log10(value)))}"
-    return f"{value / 1000:.2g}k" if value >= 1000 else f"{value:.1g}" if value < 1 else format_number(value, 2)
+    if value < 1:
+        return f"{value:.2f}".lstrip("0")[:3]
+    return f"{value / 1000:.2g}k" if value >= 1000 else format_number(value, 2)

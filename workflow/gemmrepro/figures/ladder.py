@@ -15,15 +15,7 @@ from gemmrepro.core.text import as_published, format_number, listed
 from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures.inputs import Inputs, interval
 from gemmrepro.figures.kit import Look, dots, marks, pair
-from gemmrepro.figures.style import (
-    INK,
-    TUNED,
-    Drawing,
-    Page,
-    finding,
-    origin,
-    stale_note,
-)
+from gemmrepro.figures.style import INK, TUNED, Drawing, Page, finding, origin, stale_note
 from gemmrepro.judge.ceilings import measured_ceiling
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, cubes, row_key, select
@@ -112,7 +104,7 @@ def draw(
     title = (len(main) and (says or _says)(main, inputs.gpu)) or title + (": not measured" if own.empty else "")
     stale = bool(shown["stale"].astype(bool).any())
     sentences = (
-        f"Speed over the library's in the same type, timed in turn, {ladders.dtypes(family)[0]}, "
+        f"Speed over the library's in the same type and mode, timed in turn, {ladders.dtypes(family)[0]}, "
         f"M = N = K = {size}, {measured.cache} cache, with 95% intervals"
         f"{f', built by {measured.toolkit}' if measured.toolkit else ''}.",
         f"Hollow grey: as published for {listed(sorted({row['hardware'] for row in printed}))}{at}." if printed else "",
@@ -166,11 +158,15 @@ def _says(current: pd.DataFrame, gpu: str) -> str:
     if len(both):
         there, here = both["published"].iloc[-1], both["ratio"].iloc[-1]
         return f"{both.index[-1]}: {as_published(there)} of the library in print, {format_number(here)} on {gpu}"
-    best, least = current["ratio"].idxmax(), current["ratio"].min()
+    best, least, most = current["ratio"].idxmax(), current["ratio"].min(), current["ratio"].max()
+    kernel = registry.kernel(current["kernel"].iloc[0])
     if current["error"].notna().any():  # schemes differ in their error, and what is faster may be no better
-        return "Every scheme is faster than the library" if least > 1 else ""
-    behind = "No rung reaches the library" if current["ratio"].max() < 1 else "The fastest rung passes the library"
-    return f"{behind}: {best} runs at {format_number(current['ratio'].max())} of it"
+        schemes = f"scheme of {registry.family(kernel.family).title}"
+        ahead = f"Every {schemes} is faster than the library" if least > 1 else ""
+        return f"No {schemes} is as fast as the library" if most < 1 else ahead
+    rung = f"{kernel.compute.dtype_in} rung"
+    behind = f"No {rung} reaches the library" if most < 1 else f"The fastest {rung} passes the library"
+    return f"{behind}: {best} runs at {format_number(most)} of it"
 
 
 def _alt(current: pd.DataFrame) -> str:

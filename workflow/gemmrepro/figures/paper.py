@@ -130,15 +130,17 @@ def stated(inputs: Inputs, family: str) -> Drawing:
     shown = [(claim, over) for claim, over in compared(inputs) if claim.family == family]
     article, counts = registry.family(family).article or family, Counter(claim.verdict for claim, _ in shown)
     far = sorted(shown, key=lambda pair: -abs(math.log2(pair[1])))
-    outside = [pair for pair in far if pair[0].verdict != "reproduced"][:MOST]
-    title = f"What {article} states in numbers: not measured"
+    outside = [pair for pair in far if pair[0].verdict != "reproduced"]
+    title = f"{_short(family)}, stated in numbers: not measured"
     alt = "Dots of measured over published by statement, without data: nothing was judged."
     if shown:
         off = pd.DataFrame([(_group(claim), over) for claim, over in outside], columns=["group", "over"])
-        middle = off.groupby("group")["over"].median()
-        sides = {"below print": middle.index[middle < 1], "above print": middle.index[middle >= 1]}
-        said = [f"{listed(list(groups))} {side}" for side, groups in sides.items() if len(groups)]
-        title = f"What differs on {inputs.gpu}: {listed(said)}" if said else f"What {article} states in numbers holds"
+        ends = off.groupby("group")["over"].agg(["min", "max"])
+        sides = {"below print": ends["max"] < 1, "above print": ends["min"] >= 1}
+        sides["on either side"] = ~(sides["below print"] | sides["above print"])
+        said = [f"{listed(list(ends.index[groups]))} {side}" for side, groups in sides.items() if groups.any()]
+        differs = f"what differs on {inputs.gpu}: {', '.join(said)}"
+        title = f"{_short(family)}, {differs if said else 'stated in numbers: all holds'}"
         alt = finding(
             f"Of {len(shown)} statements of {article} with one number {counts['reproduced']} hold, {counts['partly']} "
             f"hold in part, {counts['not reproduced']} do not and {counts['undecided']} are undecided.",
@@ -146,8 +148,8 @@ def stated(inputs: Inputs, family: str) -> Drawing:
         )
     caption = (
         f"Statements of {article} with one number: measured over published, or over what is expected "
-        "here from the published share of the peak. Those within their tolerance share a line; of the others the "
-        f"{MOST} farthest have one each, on whose medians the title rests."
+        "here from the published share of the peak. Those within their tolerance share a line; of the others, on "
+        f"which the title rests, the {MOST} farthest have one each."
     )
     table = [
         {"claim": claim.id, "published": inputs.published.get(claim.id), "expected here": claim.expected}
@@ -155,7 +157,7 @@ def stated(inputs: Inputs, family: str) -> Drawing:
         | {"tolerance": claim.tolerance, "verdict": claim.verdict}
         for claim, _ in shown
     ]
-    return Drawing(title, caption, alt, table, lambda page: _paint_stated(inputs, shown, outside, page))
+    return Drawing(title, caption, alt, table, lambda page: _paint_stated(inputs, shown, outside[:MOST], page))
 
 
 def _paint_stated(
@@ -180,6 +182,10 @@ def _paint_stated(
     panels = {group: Panel(group, "measured over published", log=True, line=1) for group in groups}
     columns = pd.DataFrame(texts, columns=["panel", "name", "print", "here"])
     return dots(marks(lines), HOLDS, panels, page, texts=columns, joined=False)
+
+
+def _short(family: str) -> str:
+    return registry.family(family).title.partition(":")[0]
 
 
 def _group(claim: ClaimView) -> str:
@@ -289,7 +295,7 @@ def regimes(inputs: Inputs, family: str) -> Drawing:
         | {"ratio": one.y, "low": one.low, "high": one.high, "alone the fastest": "yes" if one.is_best else "no"}
         for one in frame.itertuples()
     ]
-    title, alt = _regimes_title(lines), _regimes_alt(lines)
+    title, alt = f"{_short(family)}: {_regimes_title(lines)}", _regimes_alt(lines)
     return Drawing(title, caption, alt, table, lambda page: _paint_regimes(frame, page))
 
 
@@ -373,15 +379,12 @@ def _paint_regimes(frame: pd.DataFrame, page: Page) -> Figure:
 
 def _regimes_title(lines: Sequence[RegimeLine]) -> str:
     if not lines:
-        return "The best kernel by size and regime: not measured"
+        return "the best kernel by size and regime: not measured"
     if flips := [f"{line.dtype} {line.n}" for line in lines if line.flips]:
-        return f"Which kernel is the fastest depends on how it is used: {listed(flips[:4])}"
-    hot = [line.winners[SUSTAINED] for line in lines]
-    saved = [1 - each.joules / each.library_joules for each in hot if each and each.joules and each.library_joules]
-    ahead = all(winner.ratio > 1 for line in lines for winner in line.winners.values() if winner)
-    if saved and min(saved) > 0.05 and ahead:
-        return f"Faster than the library wherever intervals are narrow, on at least {min(saved):.0%} less energy"
-    return "The same kernels lead in turn, sustained and in bursts"
+        return f"the fastest kernel changes with its use in {listed(flips[:4])}"
+    if all(winner.ratio > 1 for line in lines for winner in line.winners.values() if winner):
+        return "the best kernel is faster than the library wherever intervals are narrow"
+    return "the same kernels lead in turn, sustained and in bursts"
 
 
 def _regimes_alt(lines: Sequence[RegimeLine]) -> str:

@@ -204,10 +204,11 @@ def plain(value: float, _position: int | None = None) -> str:
     return f"2{raised(int(exponent))}" if exponent.is_integer() else f"{value:,.0f}"
 
 
-def size(value: float, _position: int | None = None) -> str:
-    """A tick's label of a size: powers of two from 2^17 on as such."""
-    power = round(math.log2(value)) if value > 0 else 0
-    return plain(value) if power < 17 or value != 2**power else f"2{raised(power)}"
+def size(value: float, largest: float = 0.0) -> str:
+    """A size, in units of 1024, or along an axis to a `largest` of 2^20 or more as a power of two."""
+    if largest >= 2**20 and math.log2(value).is_integer():
+        return f"2{raised(round(math.log2(value)))}"
+    return f"{value / 1024:g}k" if value and value % 1024 == 0 else plain(value)
 
 
 def written(x: float) -> str:
@@ -279,6 +280,7 @@ def slim(svg: str, title: str, description: str) -> str:
         return f' class="{classes.setdefault(rule, f"c{len(classes)}")}"' if rule else ""
 
     body = _NEEDLESS.sub("", whole[3]).replace("xlink:href", "href")
+    body = re.sub(r' fill="(#\w{6})"', r' style="fill: \1"', body)  # of hatched areas
     body = re.sub(r"<[^>]*>", lambda tag: re.sub(r"\d+\.\d{2,}", _rounded, tag[0]), body)
     body = re.sub(r' style="([^"]*)"', named, body)
     body = re.sub(r' d="([^"]*)"', _short, body)

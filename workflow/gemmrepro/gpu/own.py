@@ -18,7 +18,6 @@ import contextlib
 import re
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,7 +26,7 @@ from typing import Any
 
 from gemmrepro.core import schemas, trees
 from gemmrepro.core.files import load_module
-from gemmrepro.errors import UserError, at_line
+from gemmrepro.errors import UserError, at_line, line_in
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Operands
@@ -104,8 +103,9 @@ def read(path: Path) -> Own:
     name = str(own.kernel.timing.baseline)
     if not name.endswith(".py"):
         try:
-            if baselines.baseline(name).op != own.kernel.compute.op:
-                raise UserError(f"{name} is no baseline of {own.kernel.compute.op}; choose another.")
+            single = name.startswith("cublas.sgemm") and own.kernel.problem.dtype_in not in ("fp32", "tf32")
+            if single or baselines.baseline(name).op != own.kernel.compute.op:
+                raise UserError(f"{name} does not compute what KERNEL says; choose another.")
         except UserError as error:
             raise own.wrong("baseline", str(error)) from None
         return own
@@ -120,11 +120,9 @@ def read(path: Path) -> Own:
 
 def _read(path: Path) -> Own:
     try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise UserError(f"there is no Python file {path}; give the path of one that has KERNEL and bind.") from None
+        tree = ast.parse(schemas.text_at(path))
     except (SyntaxError, ValueError) as error:
-        raise at_line(path, getattr(error, "lineno", 1), f"{error.args[0]}; correct it.") from None
+        raise at_line(path, line_in(path, error) or 1, f"{error.args[0]}; correct it.") from None
     bound: dict[str, Any] = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -139,6 +137,8 @@ def _read(path: Path) -> Own:
         line = getattr(function, "lineno", table.lineno)
         raise at_line(path, line, "write def bind(a, b, c, stream), which returns what launches once.")
     lines = {str(ast.literal_eval(key)): key.lineno for key in table.keys if key is not None}
+    if len(lines) < len(table.keys):
+        raise at_line(path, table.lineno, "KERNEL has a key twice; leave one.")
     lines |= {"KERNEL": table.lineno, "bind": function.lineno}
     return _checked(path, {str(name): value for name, value in declared.items()}, lines)
 
@@ -157,9 +157,8 @@ def _checked(path: Path, declared: Mapping[str, Any], lines: Mapping[str, int]) 
     operand = given["dtype_in"]
     name = given.setdefault("name", re.sub(r"\W+", "_", path.stem.lower()))
     if given.setdefault("dtype_out", TYPES[operand][0]) not in TYPES[operand]:
-        raise wrong(
-            "dtype_out", f"a product of {operand} is judged in {' or '.join(TYPES[operand])}; write one of these"
-        )
+        judged = " or ".join(TYPES[operand])
+        raise wrong("dtype_out", f"a product of {operand} is judged in {judged}; write one of these")
     if given["dtype_acc"] == "fp16" and operand != "fp16":
         raise wrong("dtype_acc", f"sums of {operand} are not kept in fp16; leave it out")
     kernel = OwnKernel(
@@ -223,8 +222,7 @@ def failure(own: Own, error: BaseException) -> str:
 
 
 def _raised(own: Own, error: BaseException, why: str) -> UserError:
-    lines = [at.lineno for at in traceback.extract_tb(error.__traceback__) if at.filename == str(own.path)]
-    return at_line(own.path, (lines or [own.lines["bind"]])[-1] or 1, why)
+    return at_line(own.path, line_in(own.path, error) or own.lines["bind"], why)
 
 
 class Bound:

@@ -77,7 +77,9 @@ def mapping_problems(name: str, every: bool = True) -> list[str]:
     path, kernels = articles.folder(name) / articles.MAP, {kernel.id: kernel for kernel in registry.kernels()}
     wrong = []
     for system in sorted({row["system"] for row in rows if row["metric"] in TIMED} - mapped.keys()):
-        wrong.append(f"{path}: the system '{system}' of {articles.NUMBERS} is missing; say what stands for it.")
+        line = next(line for line, row in enumerate(rows, 2) if row["system"] == system)
+        why = f"{articles.MAP} has no system '{system}'; say there what stands for it."
+        wrong += at_line(articles.folder(name) / articles.NUMBERS, line, why).lines
     known, families = {*kernels, *libraries()} if mapped else set(), registry.family_names()
     for system, program in mapped.items():
         strange = [each for each in program.kernels if each not in known and (every or each.split(".")[0] in families)]

@@ -36,7 +36,6 @@ from gemmrepro.measure.regimes import takes
 from gemmrepro.paper import findings
 from gemmrepro.registry import articles
 
-_BUILD = paths.ROOT / "results/build"
 _CAUSES = "mechanisms.yaml"
 TEMPLATE = paths.ROOT / "workflow" / "templates" / "article"
 
@@ -67,9 +66,8 @@ def _new(name: str) -> int:
         why = "is there already" if folder.exists() else "has other than small letters, digits and hyphens"
         raise UserError(f"{folder}: this name {why}; choose another.")
     shutil.copytree(TEMPLATE, folder)
-    print(
-        f"{paths.shown(folder)}: fill in {', '.join(articles.FILES[:3])}, then python -m gemmrepro article check {name}"
-    )
+    files = ", ".join(articles.FILES[:3])
+    print(f"{paths.shown(folder)}: fill in {files}, then python -m gemmrepro article check {name}")
     return 0
 
 
@@ -186,8 +184,8 @@ def _judged(names: Sequence[str], recorded: Path) -> Mapping[str, Any]:
     found = [claim for name in names for claim in _claims(name)]
     with TemporaryDirectory() as folder:
         of = _laid_out(recorded, Path(folder))
-        places = (recorded, of / "gates", _BUILD, None, lambda _: found, of / "experiments", of / "regimes")
-        return judging.judge_all(*places)
+        places = (recorded, of / "gates", paths.ROOT / "results/build", None, lambda _: found)
+        return judging.judge_all(*places, of / "experiments", of / "regimes")
 
 
 def _show(document: Mapping[str, Any], names: Sequence[str]) -> int:

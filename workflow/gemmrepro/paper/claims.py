@@ -15,14 +15,7 @@ from gemmrepro.core.files import read_json
 from gemmrepro.core.text import as_published, convert, listed
 from gemmrepro.errors import UserError
 from gemmrepro.judge.claim import ANYWHERE, ARTICLE, LINKED
-from gemmrepro.judge.rules import (
-    DECIDED,
-    NOT,
-    NOT_COMPARABLE,
-    PARTLY,
-    UNDECIDED,
-    WRONG,
-)
+from gemmrepro.judge.rules import DECIDED, NOT, NOT_COMPARABLE, PARTLY, UNDECIDED, WRONG
 from gemmrepro.paper.text import View, anchor, number
 from gemmrepro.registry import articles
 from gemmrepro.registry.articles import OURS, SAME_IDEA, article, article_names, whose

@@ -45,7 +45,7 @@ from gemmrepro.registry.articles import NUMBERS, folder
 
 FILE = "findings.md"
 
-NUMBER = re.compile(r"\{([^{}]+)\}")
+NUMBER = re.compile(r"\{([^{}]*)\}")
 
 _ABSTRACT = re.compile(r"\A((?:>[^\n]*\n)+)")
 _TABLE = re.compile(r"<p>Table: (.*?)</p>\s*<table>(.*?)</table>", re.DOTALL)

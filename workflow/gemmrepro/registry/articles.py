@@ -264,7 +264,7 @@ def claim_place(path: Path, entry: Any, number: int = 0) -> str:
     """``path, line 12, claim 'a.b'`` of an entry or an id; without a line where `derive` of article.yaml makes it."""
     name = entry.get("id") if isinstance(entry, dict) else entry if not number else None
     if not isinstance(name, str):
-        return f"{path}, claim number {number}"
+        return f"{schemas.place(path, 'claims', number - 1).rpartition(',')[0]}, claim number {number}"
     text = schemas.text_at(path) if path.is_file() else ""
     for found in re.finditer(r"^ *- id: (\S+)", text, re.M):
         if re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", re.escape(found[1])), name):
