@@ -55,8 +55,7 @@ HOLDS = {
 
 
 def compared(inputs: Inputs) -> list[tuple[ClaimView, float]]:
-    """The articles' statements that were judged by one measured value, within a tolerance of one figure: each with
-    measured over what is expected."""
+    """The articles' statements that one value judged within a tolerance, each with measured over what is expected."""
     found = []
     for claim in inputs.verdicts.claims:
         wanted = inputs.published.get(claim.id) if claim.expected is None else claim.expected

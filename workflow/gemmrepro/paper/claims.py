@@ -145,18 +145,15 @@ def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]
     """The claims that articles are known for and that one number judged, the article with most decided ones first.
 
     `published` (by claim id) and `measured` are multiples of what they are compared with, or of what the chips' rates
-    make expect here; `texts` are both with their units. `quote` is what the report's title asks of this claim, or '';
-    `mark` a dagger where the program is not the author's.
+    make expect here; `texts` have units. `quote` are the title's words for it; `mark` tells another's program by a †.
     """
-    known = {claim.id: claim for claim in claims}
+    known = {claim.id: claim for claim in claims if claim.verdict in (*DECIDED, UNDECIDED, NOT_COMPARABLE)}
     stated = Counter(claim.article for claim in known.values() if claim.verdict in DECIDED)
     found = []
     for text in sorted(articles.known_for(), key=lambda text: -stated[text.name]):
         for place, (name, words) in enumerate(text.headlines.items()):
             claim, value = known.get(name), published.get(name)
-            if not claim or claim.verdict not in (*DECIDED, UNDECIDED, NOT_COMPARABLE):
-                continue
-            if not value or len(claim.judged) != 1:
+            if not claim or not value or len(claim.judged) != 1:
                 continue
             here, expected, so = claim.judged[0], claim.expected, claim.expected and f", so {number(claim.expected)}"
             found.append(

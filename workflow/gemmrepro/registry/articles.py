@@ -93,10 +93,9 @@ def article_names() -> tuple[str, ...]:
 def known_for() -> list[Article]:
     """All articles. Raises UserError if two have a tagline."""
     texts = [article(name) for name in article_names()]
-    first, *others = [text.name for text in texts if text.tagline] or [""]
-    for name in others:
-        where = schemas.place(folder(name) / ARTICLE, "tagline")
-        raise UserError(f"{where}: {first} has a tagline, and the report one title; leave one of the two.")
+    for text in [each for each in texts if each.tagline][1:]:
+        where = schemas.place(folder(text.name) / ARTICLE, "tagline")
+        raise UserError(f"{where}: another article has one, and the report one title; leave one of the two.")
     return texts
 
 
