@@ -6,7 +6,7 @@ import math
 import re
 
 from gemmrepro.errors import UserError
-from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.metrics.calculated import Calculated, Inputs
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel
 

@@ -10,7 +10,7 @@ from pygments.token import Comment, String
 
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
-from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.metrics.calculated import Calculated, Inputs
 from gemmrepro.operations import Shape
 
 _LEXERS = {".py": PythonLexer, ".cu": CppLexer, ".cuh": CppLexer}

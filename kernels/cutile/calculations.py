@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.metrics.calculated import Calculated, Inputs
 
 TENSOR = re.compile(r"(HMMA|IMMA|QMMA|DMMA|HGMMA|QGMMA|IGMMA|UTC\wMMA)(\..*)?")
 """Instructions of a tensor core, of every architecture that cuTile compiles for."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gemmrepro import registry
-from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.metrics.calculated import Calculated, Inputs
 
 HALF_BYTES = 2
 """Of half_t, the element of the sketch's layouts."""

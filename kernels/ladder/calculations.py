@@ -6,8 +6,8 @@ import math
 import re
 
 from gemmrepro.errors import UserError
-from gemmrepro.judge.calculation import Calculated, Inputs
 from gemmrepro.judge.evidence import NotMeasured
+from gemmrepro.judge.metrics.calculated import Calculated, Inputs
 from gemmrepro.operations import VECTOR_ELEMENTS, Shape
 
 WARP = 32

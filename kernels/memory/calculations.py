@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.metrics.calculated import Calculated, Inputs
 
 SHARED_KB = {"sm_80": (164, 163), "sm_86": (100, 99), "sm_89": (100, 99), "sm_90": (228, 227)}
 """KB of shared memory of a multiprocessor and, at most, of a block: CUDA C++ Programming Guide, table of the technical

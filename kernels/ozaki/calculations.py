@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.metrics.calculated import Calculated, Inputs
 from gemmrepro.ozaki import programs
 
 ROWS = 64

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.metrics.calculated import Calculated, Inputs
 
 
 def printed_milliseconds(given: Inputs) -> Calculated:

@@ -5,9 +5,8 @@ from gpu_tools import load
 
 from gemmrepro import registry
 from gemmrepro.core.names import METRICS
-from gemmrepro.gpu import cupti
-from gemmrepro.gpu.cupti import CuptiError
-from gemmrepro.gpu.ranges import RangeProfiler
+from gemmrepro.gpu import ranges
+from gemmrepro.gpu.ranges import CuptiError, RangeProfiler
 from gemmrepro.measure import results
 from gemmrepro.operations import Shape
 from gemmrepro.recordings.sweeps import UNITS, check_counters
@@ -26,7 +25,7 @@ WAVES, BY_REGISTERS = "launch__waves_per_multiprocessor", "launch__occupancy_lim
 def permitted(session) -> None:
     """Skip where the counters cannot be read, with CUPTI's reason."""
     try:
-        with RangeProfiler(cupti.load(), [TIME]) as opened:
+        with RangeProfiler(ranges.load(), [TIME]) as opened:
             timer = Timer(session)
             opened.read(session.sync, lambda: (timer.flush(), session.sync()))
     except CuptiError as error:

@@ -6,7 +6,7 @@ import pytest
 
 from gemmrepro import operands
 from gemmrepro.gpu import baselines
-from gemmrepro.measure import derived, regimes
+from gemmrepro.measure import regimes, rows
 from gemmrepro.measure.passes import GpuDevice
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Problem, Shape
@@ -37,7 +37,7 @@ def test_a_sustained_block_is_timed_without_gaps_and_has_energy(session, load):
     timed = sum(chunk.launches * chunk.time_us for chunk in block.chunks) * 1e-6
     assert timed == pytest.approx(block.chunks[-1].at_s - block.chunks[0].at_s + timed / len(times), rel=0.1)
     assert all(reading.clock_mhz and reading.power_w and reading.temp_c for reading in block.readings)
-    power = derived.counted_power(block.readings)
+    power = rows.counted_power(block.readings)
     if session.energy() is None:
         assert power is None
         return

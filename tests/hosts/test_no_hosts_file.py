@@ -18,7 +18,7 @@ MAKE = """
 import os, sys
 from pathlib import Path
 from gemmrepro.host.sif import RootFs, folder_to_sif, wrap
-from gemmrepro.host.workspace import workspace
+from gemmrepro.host.builders import workspace
 
 folder = Path(sys.argv[1])
 (folder / "root/etc").mkdir(parents=True)

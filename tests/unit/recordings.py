@@ -11,9 +11,9 @@ import pandas as pd
 
 from gemmrepro import operands, registry
 from gemmrepro.core.files import csv_text
-from gemmrepro.measure import derived
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY, write_manifest
+from gemmrepro.measure.rows import rate_cells, ratio_cells, time_cells
 from gemmrepro.operations import Shape
 from gemmrepro.registry.keys import run_key
 
@@ -63,7 +63,7 @@ class Recorded:
         return registry.kernel("ladder.naive" if self.toolkit == "library" else self.kernel)
 
     def row(self) -> dict[str, Any]:
-        kernel, shape, times = self._kernel, Shape.cube(self.size), derived.time_cells(self.times)
+        kernel, shape, times = self._kernel, Shape.cube(self.size), time_cells(self.times)
         library = self.toolkit == "library"
         cells = {
             "kernel": self.kernel,
@@ -81,8 +81,8 @@ class Recorded:
             "run_key": None if library else run_key(kernel, self.build_key, shape),
             "status": "current",
             **times,
-            **derived.ratio_cells(self.times, self.baseline),
-            **derived.rate_cells(times["median_us"], *operands.work(kernel, shape)),
+            **ratio_cells(self.times, self.baseline),
+            **rate_cells(times["median_us"], *operands.work(kernel, shape)),
         }
         return {**dict.fromkeys(SUMMARY_COLUMNS), **cells, **self.cells}
 

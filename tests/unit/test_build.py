@@ -12,11 +12,11 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.build import compile as compiling
-from gemmrepro.build import sass
+from gemmrepro.build import listings
 from gemmrepro.build.key import build_key
+from gemmrepro.build.listings import parse_advisories, parse_ptxas
 from gemmrepro.build.nvcc import header_packages
 from gemmrepro.build.record import Usage
-from gemmrepro.build.sass import parse_advisories, parse_ptxas
 from gemmrepro.build.toolkit import Toolkit, find_toolkit, gencode
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
@@ -188,7 +188,7 @@ def test_resource_usage_by_architecture():
         " Function f:\n  REG:10 STACK:0 CONSTANT[0]:376 TEXTURE:0\n\nFatbin elf code:\n================\n"
         "arch = sm_90\n Function f:\n  REG:10 STACK:8 SHARED:16 CONSTANT[0]:552\n"
     )
-    assert sass.parse_resources(listing, "f") == {
+    assert listings.parse_resources(listing, "f") == {
         "sm_80": {"REG": 10, "STACK": 0, "CONSTANT[0]": 376, "TEXTURE": 0},
         "sm_90": {"REG": 10, "STACK": 8, "SHARED": 16, "CONSTANT[0]": 552},
     }

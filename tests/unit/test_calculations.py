@@ -6,7 +6,7 @@ import pytest
 
 from gemmrepro import registry
 from gemmrepro.errors import UserError
-from gemmrepro.judge.calculation import Inputs, calculation
+from gemmrepro.judge.metrics.calculated import Inputs, calculation
 from gemmrepro.registry.articles import chip_of
 
 

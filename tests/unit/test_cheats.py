@@ -21,7 +21,7 @@ from gemmrepro.gates import gemm, gemm_cases
 from gemmrepro.gates.gate import POISON_BITS
 from gemmrepro.gpu import baselines
 from gemmrepro.gpu.cublas import Trials
-from gemmrepro.measure import plan, prepare, results, rounds, workspace
+from gemmrepro.measure import plan, prepare, results, rounds
 from gemmrepro.operands import Operands
 from gemmrepro.operations import Shape
 
@@ -377,8 +377,8 @@ def test_the_gpu_is_busy_until_the_host_has_submitted_the_launch() -> None:
 
     operands = SimpleNamespace(renew=lambda seed: None, scramble=lambda: None)
     operands.judged = lambda kernel: SimpleNamespace(passed=True, message="")
-    judge = workspace.SecondLook(operands, SimpleNamespace(flush=flush, once=once)).judge
-    assert judge([workspace.Second(lambda index: lambda: None, NAIVE, 6.0)]) == [""]
+    judge = rounds.SecondLook(operands, SimpleNamespace(flush=flush, once=once)).judge
+    assert judge([rounds.Second(lambda index: lambda: None, NAIVE, 6.0)]) == [""]
 
 
 @pytest.mark.parametrize("honest", [True, False])
@@ -392,7 +392,7 @@ def test_a_launch_that_is_timed_again_is_judged_again(honest: bool) -> None:
         judged=lambda kernel: SimpleNamespace(passed=next(verdicts), message="9 elements are wrong"),
     )
     clock = SimpleNamespace(flush=lambda: None, once=lambda call: next(times))
-    (message,) = workspace.SecondLook(operands, clock).judge([workspace.Second(lambda index: lambda: None, NAIVE, 6.0)])
+    (message,) = rounds.SecondLook(operands, clock).judge([rounds.Second(lambda index: lambda: None, NAIVE, 6.0)])
     assert message == ("" if honest else "on other inputs, after it was timed: 9 elements are wrong")
 
 

@@ -17,7 +17,7 @@ from gemmrepro import experiments
 from gemmrepro.core.paths import ARTICLES_DIR, ROOT
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
-from gemmrepro.judge import claims, derived
+from gemmrepro.judge import claims
 from gemmrepro.judge.judging import way_of
 from gemmrepro.judge.metrics import METRICS
 from gemmrepro.measure import regimes as regime_files
@@ -58,7 +58,7 @@ def test_a_correction_says_no_more_than_its_source():
 def written() -> dict:
     """The ladder's claims with nothing left to derive."""
     document = articles.document_of(ARTICLES_DIR / "ladder" / "claims.yaml")
-    return {**document, "claims": [deepcopy(derived.completed(each, "ladder")) for each in document["claims"]]}
+    return {**document, "claims": [deepcopy(claims.completed(each, "ladder")) for each in document["claims"]]}
 
 
 def broken(tmp_path: Path, change) -> UserError:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from synthetic import World
 
-from gemmrepro.judge import calculation, claims, judging, rules
-from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge import claims, judging, rules
 from gemmrepro.judge.judging import way_of
+from gemmrepro.judge.metrics import calculated
+from gemmrepro.judge.metrics.calculated import Calculated, Inputs
 
 FMA = "smsp__inst_executed_pipe_fma.sum"  # n^3 / 32 in the synthetic world
 CLAIM = next(claim for claim in claims.load(("ada",)) if claim.id == "ada.naive.conflicts")
@@ -75,7 +76,7 @@ def test_claims_on_counters(claim, values, result):
         options=declared.compute.get("options", {}),
         evidence=SimpleNamespace(counter=counter),
     )
-    function = calculation.calculation(declared.family, declared.compute["function"])
+    function = calculated.calculation(declared.family, declared.compute["function"])
     assert function(given).value == pytest.approx(result) and given.sources[0] == "row"
 
 

@@ -7,10 +7,9 @@ import pytest
 from synthetic_cupti import SyntheticCupti
 
 from gemmrepro import registry
-from gemmrepro.gpu import cupti, ranges
-from gemmrepro.gpu.cupti import Cupti, CuptiError
+from gemmrepro.gpu import ranges
 from gemmrepro.gpu.loaded import Occupancy
-from gemmrepro.gpu.ranges import Reading
+from gemmrepro.gpu.ranges import Cupti, CuptiError, Reading
 from gemmrepro.measure import results
 from gemmrepro.operations import Shape
 from gemmrepro.recordings.sweeps import check_counters
@@ -57,7 +56,7 @@ class Loaded:
 @pytest.fixture
 def gpu(monkeypatch) -> Gpu:
     made = Gpu(SyntheticCupti(COUNTS))
-    monkeypatch.setattr(cupti, "load", lambda: Cupti(made.library))
+    monkeypatch.setattr(ranges, "load", lambda: Cupti(made.library))
     monkeypatch.setattr(ranges, "current", lambda: (0, 99))
     monkeypatch.setattr(results, "Timer", Timer)
     monkeypatch.setattr(results, "random", lambda *_: ((), None))
@@ -100,5 +99,5 @@ def test_without_cupti_or_permission_there_are_no_rows_and_the_way_out(gpu, monk
     gpu.library.fails["cuptiProfilerGetCounterAvailability"] = 35
     rows, reason = results.collect(gpu, [(Loaded(gpu, "ladder.naive"), SHAPE)])
     assert rows == [] and "NVreg_RestrictProfilingToAdminUsers=0" in reason
-    monkeypatch.setattr(cupti, "load", Mock(side_effect=CuptiError("CUPTI is not installed")))
+    monkeypatch.setattr(ranges, "load", Mock(side_effect=CuptiError("CUPTI is not installed")))
     assert results.collect(gpu, [(Loaded(gpu, "ladder.naive"), SHAPE)]) == ([], "CUPTI is not installed")

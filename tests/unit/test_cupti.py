@@ -6,9 +6,8 @@ import pytest
 from synthetic_cupti import SyntheticCupti
 
 from gemmrepro.core.names import METRICS
-from gemmrepro.gpu import cupti, ranges
-from gemmrepro.gpu.cupti import Cupti, CuptiError
-from gemmrepro.gpu.ranges import Chip, RangeProfiler, Reading
+from gemmrepro.gpu import ranges
+from gemmrepro.gpu.ranges import Chip, Cupti, CuptiError, RangeProfiler, Reading
 from gemmrepro.measure.results import LAUNCH
 from gemmrepro.recordings.sweeps import UNITS
 
@@ -87,7 +86,7 @@ def test_counters_that_are_not_of_the_whole_run_are_refused(setting: str, value:
 @pytest.fixture(scope="module")
 def installed() -> Cupti:
     try:
-        return cupti.load()
+        return ranges.load()
     except CuptiError as error:
         pytest.skip(str(error))
 

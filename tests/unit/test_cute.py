@@ -7,7 +7,7 @@ import pytest
 from gemmrepro import registry
 from gemmrepro.core.files import load_module
 from gemmrepro.core.paths import KERNELS_DIR
-from gemmrepro.judge.calculation import Inputs
+from gemmrepro.judge.metrics.calculated import Inputs
 from gemmrepro.operations import Shape
 
 calculations = load_module("calculations_of_cute", KERNELS_DIR / "cute" / "calculations.py")

@@ -11,13 +11,13 @@ from support import in_cuda13
 
 from gemmrepro import registry
 from gemmrepro.build import compile as build
-from gemmrepro.build import cutile, cutile_export, sass
+from gemmrepro.build import cutile, cutile_export, listings
 from gemmrepro.build.key import build_key
 from gemmrepro.build.record import MachineCode, Usage
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core import dtypes, paths
 from gemmrepro.errors import UserError
-from gemmrepro.gates import static
+from gemmrepro.gates import stage
 from gemmrepro.operations import Shape
 
 COMPILER = cutile.CuTile()
@@ -88,20 +88,20 @@ def test_hints_are_flags_and_unknown_ones_are_refused():
 
 def test_what_the_compiler_does_not_say_is_read_from_its_machine_code():
     usage, elf, code = ((DATA / f"cutile.{name}.txt").read_text() for name in ("usage", "elf", "sass"))
-    (function,) = sass.parse(code)
+    (function,) = listings.parse(code)
     assert cutile.read_usage("matmul", usage, elf, {"sm_90": function}) == {
         "sm_90": Usage(
             registers=255, stack_bytes=96, shared_bytes=197784, threads=512, spill_store_bytes=12, spill_load_bytes=25
         )
     }
-    assert sass.parse_blocks(elf, "other") == {}
-    assert sass.local_bytes("STG.E.128", "STL") == 0
+    assert listings.parse_blocks(elf, "other") == {}
+    assert listings.local_bytes("STG.E.128", "STL") == 0
 
 
 def checks(kernel, record):
     codes = {arch: MachineCode(**{"hot_loop": "", **built}) for arch, built in record["archs"].items()}
-    found = [check for arch, code in codes.items() for check in static.static_checks(kernel, arch, code)]
-    return found + static.refusal_checks(kernel, record.get("refused", {}))
+    found = [check for arch, code in codes.items() for check in stage.static_checks(kernel, arch, code)]
+    return found + stage.refusal_checks(kernel, record.get("refused", {}))
 
 
 def failed(kernel, record):
@@ -132,21 +132,21 @@ def test_spills_are_declared_or_a_failure_and_declared_ones_must_be_there():
 
 
 def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):
-    from gemmrepro.tune import candidates
+    from gemmrepro.tune import bench
 
     tunable = registry.tunable("cutile.persistent_bf16_tuned")
-    every = candidates.candidates(tunable)
+    every = bench.candidates(tunable)
     for each in every:
         record = {"build_key": build_key(each.kernel, "13.4", VERSIONS), "target": "90"}
         (tmp_path / f"{each.digest}.json").write_text(json.dumps(record))
     listing = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.4", "target": "90"}
     (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": VERSIONS}))
     monkeypatch.setattr(cutile.CuTile, "packages", lambda self, kernel: pytest.fail("the compiler is asked for"))
-    assert len(candidates.Listing.read(tmp_path, tunable).compiled) == len(every)
+    assert len(bench.Listing.read(tmp_path, tunable).compiled) == len(every)
     other = VERSIONS | {"cuda-tile": "1.8.0"}
     (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": other}))
     with pytest.raises(UserError, match="other sources"):
-        candidates.Listing.read(tmp_path, tunable)
+        bench.Listing.read(tmp_path, tunable)
 
 
 TAIL = registry.kernel("cutile.tail_bf16")

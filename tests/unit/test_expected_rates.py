@@ -7,7 +7,7 @@ import pytest
 
 from gemmrepro.errors import UserError
 from gemmrepro.judge import carrying
-from gemmrepro.judge.ceilings import measured_ceiling, of_operation
+from gemmrepro.judge.carrying import measured_ceiling, of_operation
 from gemmrepro.judge.evidence import Evidence, NotMeasured
 from gemmrepro.judge.metrics import rows
 from gemmrepro.judge.metrics.base import expected

@@ -99,12 +99,18 @@ def gelu32(z: np.ndarray) -> np.ndarray:
     return z * np.float32(0.5) * (np.float32(1) + erf(z * np.float32(0.70710678)).astype(np.float32))
 
 
-def with_epilogue(given: Operands, bias_off: int = 0, gelu: Callable[[np.ndarray], np.ndarray] = gelu32) -> None:
+def with_epilogue(
+    given: Operands,
+    bias_off: int = 0,
+    gelu: Callable[[np.ndarray], np.ndarray] = gelu32,
+    beta: float | None = None,
+    lost: int = 0,
+) -> None:
     m, n = given.shape.m, given.shape.n
     a, b = (values.astype(np.float32) for values in matrices(given))
     c, bias = (widen(np.asarray(stored), "bf16").astype(np.float32) for stored in given.inputs[2:])
-    z = np.float32(given.alpha) * (a @ b) + np.roll(bias, bias_off)
-    z = z + np.float32(given.beta) * c.reshape(m, n) if given.beta else z
+    z = np.float32(given.alpha) * (a[:, lost:] @ b[lost:]) + np.roll(bias, bias_off)
+    z = z + np.float32(given.beta if beta is None else beta) * c.reshape(m, n) if given.beta else z
     given.output[...] = narrow(gelu(z).astype(np.float32), "bf16")
 
 
@@ -330,6 +336,8 @@ WRONG: list[tuple[str, str, Launcher, str]] = [
     ("gemm of bytes", "one off by one", off_by_one, "1 of 1024 elements are wrong; the first is C[0,0]"),
     ("gemm_epilogue", "bias of the next column", but(with_epilogue, bias_off=1), "elements are wrong"),
     ("gemm_epilogue", "the tanh form", but(with_epilogue, gelu=tanh_form), "elements are wrong"),
+    ("gemm_epilogue", "beta is 1", but(with_epilogue, beta=1.0), "elements are wrong"),
+    ("gemm_epilogue", "one product lost", but(with_epilogue, lost=1), "elements are wrong"),
     ("gemm_epilogue", "no GELU", but(with_epilogue, gelu=lambda z: z), "elements are wrong"),
     ("gemm_scaled", "a step's scale for the next", rolled("scale_a", 1, 0), "elements are wrong"),
     ("gemm_scaled", "the scale of the eighth row after", rolled("scale_a", 8, 1), "elements are wrong"),

@@ -12,7 +12,7 @@ from synthetic import write_build
 
 from gemmrepro import registry
 from gemmrepro.errors import UserError
-from gemmrepro.gates import combined, numeric
+from gemmrepro.gates import numeric, stage
 from gemmrepro.gates.gate import Case, Gate, Judged, Verdict
 from gemmrepro.gates.numeric import Wanted
 from gemmrepro.gates.operations import Gates, Memory, gate_key, needed_memory
@@ -145,7 +145,7 @@ def test_a_verdict_is_of_the_card_that_gave_it(sms: int, status: str) -> None:
     kernel = registry.kernel("hopper.persistent")
     with card.of(card.ANOTHER):
         verdict = judged_as("passed", gate=gate_key(kernel, "bbbb")) | {"sm_count": sms, "power_cap_w": 350.0}
-    found = combined.numeric_verdict(kernel, "cuda13", "bbbb", (verdict, "recorded", ""))
+    found = stage.numeric_verdict(kernel, "cuda13", "bbbb", (verdict, "recorded", ""))
     assert found["status"] == status
 
 
@@ -163,21 +163,21 @@ def test_a_verdict_is_of_the_card_that_gave_it(sms: int, status: str) -> None:
     ],
 )
 def test_a_verdict_counts_for_the_run_that_was_judged(source, verdict, status, says):
-    found = combined.numeric_verdict(NAIVE, "cuda13", "bbbb", (verdict, source, "no GPU" * (not verdict)))
+    found = stage.numeric_verdict(NAIVE, "cuda13", "bbbb", (verdict, source, "no GPU" * (not verdict)))
     assert (found["status"], found["source"]) == (status, source) and says in found["reason"]
 
 
 def test_unknown_toolkits_and_recordings_that_are_none_are_named(tmp_path):
     write_build(tmp_path / "build", NAIVE.id, "cuda13", "bbbb")
     with pytest.raises(UserError, match="there is no toolkit 'cuda11'; known toolkits: cuda12, cuda13"):
-        combined.gate(NAIVE, tmp_path / "build", ["cuda13", "cuda11"], None, None)
+        stage.gate(NAIVE, tmp_path / "build", ["cuda13", "cuda11"], None, None)
     lone = registry.kernel("cutile.matmul_fp16")
     with pytest.raises(UserError, match=r"is built by cuda13 and by none of cuda12; name one of its toolkits"):
-        combined.gate(lone, tmp_path / "build", ["cuda12"], None, None)
+        stage.gate(lone, tmp_path / "build", ["cuda12"], None, None)
     missing = f"no recorded gates of family ladder on {tmp_path.name}"
-    assert combined.numeric_source(NAIVE, None, tmp_path) == (None, "recorded", missing)
+    assert stage.numeric_source(NAIVE, None, tmp_path) == (None, "recorded", missing)
     (path := tmp_path / "ladder/gates.json").parent.mkdir()
     for text, says in (("[1]", r"are corrupt \(no object\)"), ('{"ladder.naive": {"tool', "is corrupt")):
         path.write_text(text)
         with pytest.raises(UserError, match=rf"the recorded gates .* {says}"):
-            combined.numeric_source(NAIVE, None, tmp_path)
+            stage.numeric_source(NAIVE, None, tmp_path)

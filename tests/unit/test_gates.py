@@ -12,7 +12,7 @@ import pytest
 from gemmrepro import registry
 from gemmrepro.build.record import MachineCode
 from gemmrepro.errors import UserError
-from gemmrepro.gates import stage, static
+from gemmrepro.gates import stage
 from gemmrepro.gates.operations import gate_key
 from gemmrepro.gates.stage import gate, summary_line
 from gemmrepro.paper.kernel import gate_view
@@ -98,7 +98,7 @@ def test_a_request_that_the_assembler_ignored_fails(record, tmp_path):
 
 def failed(kernel: registry.Kernel, arch: str, **fields: int) -> set[str]:
     code = MachineCode(**{**RECORD["archs"]["sm_90"], **fields})
-    return {check.check for check in static.static_checks(kernel, arch, code) if not check.passed}
+    return {check.check for check in stage.static_checks(kernel, arch, code) if not check.passed}
 
 
 def test_registers_and_shared_memory_are_judged_with_the_launch_that_needs_most():

@@ -16,10 +16,9 @@ import gemmrepro
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.host import builders, containers, recipes, sif
-from gemmrepro.host.builders import BUILDERS, find_builder
+from gemmrepro.host.builders import BUILDERS, DiskFull, NoNetwork, find_builder, run, workspace
 from gemmrepro.host.containers import container_environment
 from gemmrepro.host.recipes import LOCK
-from gemmrepro.host.workspace import DiskFull, NoNetwork, run, workspace
 
 RECIPES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 
@@ -347,7 +346,7 @@ class TestWorkspace:
     def test_a_killed_build_leaves_nothing_for_long(self, tmp_path, number):
         sleep = ["sleep", f"60.{number:d}{os.getpid()}"]
         code = (
-            "import os, sys\nfrom pathlib import Path\nfrom gemmrepro.host.workspace import run, workspace\n"
+            "import os, sys\nfrom pathlib import Path\nfrom gemmrepro.host.builders import run, workspace\n"
             f"with workspace(Path({str(tmp_path)!r}), 'x', os.environ) as work:\n"
             f"    print('ready', flush=True)\n    run({sleep}, work)\n"
         )

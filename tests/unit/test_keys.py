@@ -9,7 +9,7 @@ from gemmrepro import registry
 from gemmrepro.gates.operations import gate_key
 from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, card, keys
-from gemmrepro.registry.callables import described
+from gemmrepro.registry.keys import described
 
 SHAPE = Shape.cube(4096)
 WARPTILE = registry.kernel("ladder.warptile")
@@ -106,10 +106,10 @@ class TestDescribed:
         from pathlib import Path
 
         from gemmrepro.core import paths
-        from gemmrepro.registry import callables
+        from gemmrepro.registry import keys
 
         monkeypatch.setattr(paths, "KERNELS_DIR", Path(__file__).parent)
-        callables._own_file.cache_clear()
+        keys._own_file.cache_clear()
 
     def test_constants_and_helpers_that_it_reaches_count(self, monkeypatch: pytest.MonkeyPatch) -> None:
         texts = [described(bound), described(cached_bound), described(bound_with(1.0))]

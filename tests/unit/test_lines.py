@@ -3,7 +3,7 @@
 import pytest
 
 from gemmrepro.errors import UserError
-from gemmrepro.judge.calculation import calculation
+from gemmrepro.judge.metrics.calculated import calculation
 
 LINES_OF = calculation("cute", "lines_of_code").__globals__["_lines_of"]
 

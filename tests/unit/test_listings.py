@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmrepro.build import listings, sass
+from gemmrepro.build import listings
 from gemmrepro.build.listings import Listings, Section, merge, read_cubin
 
 COMPAT = Section(".nv.compat", 0x70000086, 0, 0, 4, b"compat")
@@ -85,25 +85,25 @@ def test_what_a_listing_apart_may_change_or_cannot_read_is_left_to_each_binary(l
 LISTING = (Path(__file__).parent / "data" / "listing.sass").read_text()
 
 
-def code_of(arch: str) -> sass.Function:
-    return next(function for function in sass.parse(LISTING) if function.arch == arch)
+def code_of(arch: str) -> listings.Function:
+    return next(function for function in listings.parse(LISTING) if function.arch == arch)
 
 
 def hot_loop(*lines: str) -> list[int]:
     """Addresses of the main loop of these instructions."""
     code = "".join(f"        /*{16 * i:04x}*/  {line} ;   /* 0x0000000000000000 */\n" for i, line in enumerate(lines))
-    (function,) = sass.parse(f"\tcode for sm_90\n\t\tFunction : f\n{code}")
+    (function,) = listings.parse(f"\tcode for sm_90\n\t\tFunction : f\n{code}")
     return [instruction.address for instruction in function.hot_loop]
 
 
 def test_functions_are_found_with_their_architecture_without_padding_and_shown_without_encodings():
-    found = sass.parse(LISTING)
+    found = listings.parse(LISTING)
     assert [(each.arch, each.name) for each in found] == [
         *(("sm_90", "vector_add"), ("sm_120", "vector_add"), ("sm_86", "smem"))
     ]
     for each in found:
         assert each.instructions[-1].target != each.instructions[-1].address and each.instructions[-1].opcode != "NOP"
-    text = sass.format_instructions(code_of("sm_90").instructions)
+    text = listings.format_instructions(code_of("sm_90").instructions)
     assert "00060    @P0 EXIT\n" in text and "LDG.E" in text and "/*" not in text
 
 

@@ -16,7 +16,7 @@ from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
 from gemmrepro.gates.operations import GATES, JUDGING, Gates, protocol
 from gemmrepro.measure.plan import needed_bytes
-from gemmrepro.measure.workspace import Workspace
+from gemmrepro.measure.rounds import Workspace
 from gemmrepro.operands import Launcher, Operands
 from gemmrepro.operations import OPERATIONS, Problem, Shape, counts, operation, shape_of
 

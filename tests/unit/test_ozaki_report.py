@@ -11,8 +11,8 @@ from gemmrepro import experiments, registry
 from gemmrepro.core.files import csv_text
 from gemmrepro.experiments.results import Results, load
 from gemmrepro.judge import claims, judging
-from gemmrepro.judge.calculation import Inputs, calculation
 from gemmrepro.judge.evidence import Evidence
+from gemmrepro.judge.metrics.calculated import Inputs, calculation
 from gemmrepro.measure import rows as measured
 from gemmrepro.ozaki import pairs, programs
 

@@ -15,7 +15,7 @@ from gemmrepro.build.record import read_build
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core.architectures import COMPILED
 from gemmrepro.errors import UserError
-from gemmrepro.gates import static
+from gemmrepro.gates.stage import refusal_checks
 from gemmrepro.measure import prepare
 
 WGMMA = registry.kernel("hopper.wgmma")
@@ -75,7 +75,7 @@ def test_what_does_not_compile_for_an_architecture_that_no_record_speaks_of_is_l
     reason = left_out[NAIVE.id, "cuda13"]
     assert reason.startswith("not built for sm_103: ") and reason.endswith("float8 is not supported")
     made = read_build(NAIVE, tmp_path, "cuda13")
-    assert list(made.archs) == ["sm_80"] and not static.refusal_checks(NAIVE, made.refused)
+    assert list(made.archs) == ["sm_80"] and not refusal_checks(NAIVE, made.refused)
     with pytest.raises(UserError, match="does not compile"):  # that a record speaks of it is a promise
         monkeypatch.setattr(stage, "compile_units", lambda *_: compile_units(NAIVE, toolkit, ["103"], 1, None))
         stage.build_all({NAIVE.id: ["100"]}, toolkit, 1, None, tmp_path / "cuda13")

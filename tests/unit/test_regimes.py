@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from synthetic_gpu import CAP, HIGHEST, SyntheticGpu
 
-from gemmrepro.measure import derived, regimes
+from gemmrepro.measure import regimes, rows
 from gemmrepro.measure.regimes import Chunk, Load, Reading
 
 
@@ -53,9 +53,9 @@ def test_the_energy_of_a_launch_is_its_power_times_its_time_whatever_the_counter
         gpu = SyntheticGpu(counter=counter)
         regimes.heat(gpu, load())
         block = regimes.sustained(gpu, load(), seconds=1.0)
-        taken = derived.Taken(block.ready, [chunk.time_us for chunk in block.chunks], block.readings)
-        assert derived.counted_power(taken.readings) == pytest.approx(CAP, rel=0.01)
-        assert derived.joules([taken]) == pytest.approx(CAP * 200e-6 * HIGHEST / CAPPED, rel=0.01)
+        taken = rows.Taken(block.ready, [chunk.time_us for chunk in block.chunks], block.readings)
+        assert rows.counted_power(taken.readings) == pytest.approx(CAP, rel=0.01)
+        assert rows.joules([taken]) == pytest.approx(CAP * 200e-6 * HIGHEST / CAPPED, rel=0.01)
 
 
 def readings(seconds: float, temperature=lambda t: 50.0, every: float = 0.1, **sensors) -> list[Reading]:
@@ -121,13 +121,13 @@ def test_a_drift_of_a_sensor_is_a_drift(sensor, limit):
 
 
 def test_a_ratio_compares_the_blocks_of_one_pass():
-    own = [derived.Taken(True, [100.0, 101.0, 99.0], []), derived.Taken(False, [200.0, 202.0, 198.0], [])]
-    other = [derived.Taken(True, [90.0], []), derived.Taken(True, [180.0], [])]
-    cells = derived.regime_cells(regimes.SUSTAINED, own, other)
+    own = [rows.Taken(True, [100.0, 101.0, 99.0], []), rows.Taken(False, [200.0, 202.0, 198.0], [])]
+    other = [rows.Taken(True, [90.0], []), rows.Taken(True, [180.0], [])]
+    cells = rows.regime_cells(regimes.SUSTAINED, own, other)
     assert cells["ratio"] == cells["ratio_ci_low"] == cells["ratio_ci_high"] == pytest.approx(0.9)
     assert cells["median_us"] == 150.0 and cells["rounds"] == 2 and cells["ready"] == 1
     assert cells["baseline_median_us"] == 135.0
-    alone = derived.regime_cells(regimes.SUSTAINED, own, None)
+    alone = rows.regime_cells(regimes.SUSTAINED, own, None)
     assert alone["ratio"] is None and alone["median_us"] == 150.0
 
 

@@ -27,8 +27,8 @@ from gemmrepro.operations import Shape
 from gemmrepro.registry import Kernel, Launch, Tunable, families
 from gemmrepro.registry.keys import compiled
 from gemmrepro.tune import bench as benches
-from gemmrepro.tune import candidates, stage
-from gemmrepro.tune.candidates import Listing
+from gemmrepro.tune import stage
+from gemmrepro.tune.bench import Listing
 from gemmrepro.tune.stage import install
 
 SOURCE = """\
@@ -80,15 +80,15 @@ def tunable(tmp_path, monkeypatch) -> Tunable:
 
 
 def test_every_allowed_combination_is_a_candidate_with_a_name_of_its_own(tunable):
-    found = candidates.candidates(tunable)
+    found = benches.candidates(tunable)
     allowed = [(32, 2), (32, 4), (32, 8), (64, 2), (64, 4), (128, 2)]
     assert [tuple(candidate.params.values()) for candidate in found] == allowed
     assert len({candidate.digest for candidate in found}) == len(found)
     assert len({key.build_key(candidate.kernel, "13.0") for candidate in found}) == len(found)
-    assert found[0].digest == candidates.Candidate({"steps": 2, "tile": 32}, found[0].kernel).digest
+    assert found[0].digest == benches.Candidate({"steps": 2, "tile": 32}, found[0].kernel).digest
     assert str(found[0]) == "tile=32 steps=2"
     with pytest.raises(UserError, match=r"the space of ladder\.scale_tuned allows no combination"):
-        candidates.candidates(replace(tunable, allowed=lambda params: False))
+        benches.candidates(replace(tunable, allowed=lambda params: False))
 
 
 def row(candidate, **changes):
@@ -99,7 +99,7 @@ def row(candidate, **changes):
 
 def listing_file(folder, tunable, changes=lambda candidate: {}):
     """A candidates.json of an invented compilation, its binaries empty."""
-    field = candidates.candidates(tunable)
+    field = benches.candidates(tunable)
     content = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.0.88", "target": "90"}
     folder.mkdir(exist_ok=True)
     (folder / "candidates.json").write_text(json.dumps(content | {"packages": None}))
@@ -116,7 +116,7 @@ def listing_file(folder, tunable, changes=lambda candidate: {}):
         (lambda path, tunable: path.write_text("{"), "is corrupt"),
         (lambda path, tunable: path.write_text(path.read_text().replace("scale_tuned", "else")), r"of ladder\.else"),
         (
-            lambda path, tunable: next(iter(candidates.candidates(tunable))).kernel.source_path.write_text("// new"),
+            lambda path, tunable: next(iter(benches.candidates(tunable))).kernel.source_path.write_text("// new"),
             "other sources",
         ),
     ],
@@ -129,7 +129,7 @@ def test_a_listing_that_does_not_fit_is_refused(tunable, tmp_path, spoil, said):
         Listing.read(folder, tunable)
 
 
-LIMITS = candidates.Limits(shared_bytes=2048, registers=65536, threads=1024)
+LIMITS = benches.Limits(shared_bytes=2048, registers=65536, threads=1024)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def session(gpu, monkeypatch):  # noqa: F811
     monkeypatch.setattr(benches, "Loaded", Loaded)
     monkeypatch.setattr(gemm, "run_case", run_case)
     monkeypatch.setattr(timing, "Timer", type("Simulated", (Timer,), {"gpu": gpu}))
-    monkeypatch.setattr(candidates.Limits, "here", lambda: LIMITS)
+    monkeypatch.setattr(benches.Limits, "here", lambda: LIMITS)
     honest = lambda _, given: lambda: multiply(given) or gpu.work(1000.0)  # noqa: E731
     library = baselines.Baseline("cublas.sgemm", "cuBLAS", "gemm", honest, lambda _: "cuBLAS 13.1")
     monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
@@ -265,15 +265,15 @@ def test_a_candidate_that_fails_ends_the_process_and_is_left_out_by_the_next(ben
 
     with monkeypatch.context() as patch:
         patch.setattr(benches.Loaded, "__init__", crash)
-        with pytest.raises(candidates.Broken):
+        with pytest.raises(benches.Broken):
             first.judge(names[:2])
     again = bench()
     assert again.verdict(names[0]) == "illegal memory access" and again.judge(names[:2]) == names[1:2]
-    candidates.marker(tmp_path / "journal").write_text(names[1])
+    benches.marker(tmp_path / "journal").write_text(names[1])
     assert bench().verdict(names[1]) == "", "its process was ended by somebody"
     with pytest.raises(OSError, match="full"), again.at_work(names[2]):  # which is no candidate's fault
-        assert candidates.suspect(tmp_path / "journal") == names[2]
-        assert signal.getitimer(signal.ITIMER_REAL)[0] > candidates.HANG_SECONDS / 2, "a hang would end it"
+        assert benches.suspect(tmp_path / "journal") == names[2]
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > benches.HANG_SECONDS / 2, "a hang would end it"
         raise OSError("the disk is full")
     assert signal.getitimer(signal.ITIMER_REAL)[0] == 0 and bench().verdict(names[2]) is None
     library = baselines.baseline("cublas.sgemm")
@@ -305,7 +305,7 @@ def test_the_measuring_process_tells_its_supervisor_how_it_ended(bench, session,
 
     with monkeypatch.context() as patch:
         patch.setattr(gemm, "run_case", lambda *_, **shared: 1 / 0)
-        assert run() == candidates.REPLACE
+        assert run() == benches.REPLACE
     assert not out.exists()
     assert run() == 0
     assert json.loads(out.read_text())["count"]["timed"] == 2 and out.with_suffix(".csv").is_file()
@@ -341,8 +341,8 @@ sys.exit(ENDS)
 def test_the_process_is_replaced_only_where_a_candidate_is_at_fault(tmp_path, does, ends, code, runs, seen):
     script = tmp_path / "worker.py"
     script.write_text(WORKER.replace("DOES", does).replace("ENDS", str(ends)))
-    candidates.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
-    assert candidates.supervise([sys.executable, str(script), str(tmp_path)], tmp_path) == code
+    benches.marker(tmp_path).write_text("left-by-a-run-that-was-killed")
+    assert benches.supervise([sys.executable, str(script), str(tmp_path)], tmp_path) == code
     assert len((tmp_path / "runs").read_text()) == runs
     assert (tmp_path / "seen-1").read_text() == ""
     if seen is not None:
@@ -403,7 +403,7 @@ def test_a_result_that_is_none_or_outside_the_space_is_refused_and_nothing_is_wr
 def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(toolkit, tunable, tmp_path, monkeypatch):
     roomy = replace(tunable, allowed=lambda params: params["steps"] == 4)  # (128, 4) fails its static_assert
     folder = tmp_path / "built"
-    listing = candidates.compile_all(roomy, toolkit, "90", folder, 2)
+    listing = benches.compile_all(roomy, toolkit, "90", folder, 2)
     named = {candidate.params["tile"]: digest for digest, candidate in listing.candidates.items()}
     compiled_of = {tile: listing.compiled[digest] for tile, digest in named.items()}
     assert [compiled.error is None for compiled in compiled_of.values()] == [True, True, False]
@@ -422,8 +422,8 @@ def test_candidates_are_compiled_once_and_what_the_compiler_refuses_is_a_row(too
     monkeypatch.setattr(nvcc.Nvcc, "compile", noted)
     listing.binary(named[64]).unlink()
     (folder / f"{named[32]}.json").write_text("{")
-    assert candidates.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
+    assert benches.compile_all(roomy, toolkit, "90", folder, 1).compiled == listing.compiled
     assert [params["tile"] for params in made] == [32, 64], "the third is as it was"
     hopeless = replace(tunable, allowed=lambda params: params["tile"] * params["steps"] > 256)
     with pytest.raises(UserError, match=r"no candidate of ladder\.scale_tuned compiles.*the tile is too large"):
-        candidates.compile_all(hopeless, toolkit, "90", tmp_path, 1)
+        benches.compile_all(hopeless, toolkit, "90", tmp_path, 1)

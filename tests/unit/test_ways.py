@@ -14,8 +14,8 @@ from gemmrepro.core import paths
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims, judging
-from gemmrepro.judge.calculation import Inputs, calculation
-from gemmrepro.judge.expressions import evaluate
+from gemmrepro.judge.carrying import evaluate
+from gemmrepro.judge.metrics.calculated import Inputs, calculation
 from gemmrepro.judge.published import published_rows
 from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, COVERED, NOT, PARTLY, REPRODUCED
 from gemmrepro.registry import chips
@@ -243,7 +243,7 @@ def test_arithmetic_that_says_nothing_is_refused(tmp_path, compute, words):
 
 CALCULATIONS = """
 from math import sqrt
-from gemmrepro.judge.calculation import Calculated, Inputs
+from gemmrepro.judge.metrics.calculated import Calculated, Inputs
 
 def dropped(given: Inputs) -> Calculated:
     return Calculated(given.option("tiles") - 1, working="counted over the grid")

@@ -50,10 +50,10 @@ for folder, below, files in os.walk("/"):
 
 
 COUNTERS = """
-from gemmrepro.gpu import cupti
+from gemmrepro.gpu import ranges
 from gemmrepro.gpu.ranges import Chip
 
-chip = Chip(cupti.load(), "GH100")
+chip = Chip(ranges.load(), "GH100")
 print(*chip.units(["dram__bytes.sum", "gpu__time_duration.sum", "sm__of_no_chip.sum"]).values())
 chip.close()
 """

@@ -4,8 +4,6 @@ Each stage has a row here, and each option is declared once. A stage's module ha
 options; it is imported when it is asked for, so that an image needs no library of another stage.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json
@@ -23,10 +21,10 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "image": ("host.sif:image_step", "--env! --recipe! --sif! --lock!"),
     "build": ("build.stage", "--kernels! --toolkit! --threads --out! --cache"),
     "judge-numbers": (
-        "gates.numeric",
+        "gates.numeric:judge_step",
         "--kernels|--family --build --seeds --seed --out --out-dir --patience --processes --worker",
     ),
-    "gates": ("gates.stage", "--check|--kernels --build --numeric|--recorded --gpu --out"),
+    "gates": ("gates.stage:gates_step", "--check|--kernels --build --numeric|--recorded --gpu --out"),
     "sweep": (
         "measure.sweep",
         "--family! --config! --build --gates --journal! --out! --regimes --kernels --budget --round --free",
@@ -40,7 +38,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "recorded-rows": ("recordings.bring", "--families! --recorded! --build --out --regimes"),
     "recorded-experiments": ("recordings.bring:experiments_step", "--experiments! --recorded! --build --out!"),
     "just-in-time": ("measure.just_in_time", "--family! --build --out!"),
-    "verdicts": ("judge.verdicts", "--measure! --gates --build --families --experiments --regimes --out!"),
+    "verdicts": ("judge.judging:verdicts_step", "--measure! --gates --build --families --experiments --regimes --out!"),
     "figures": (
         "figures.stage",
         "--family|--verdicts! --families --measure! --experiments --regimes --out! --figures",
@@ -71,7 +69,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "lock-sources": ("host.nix_sources:lock_step", "--out"),
     "fetch-sources": ("host.nix_sources:fetch_step", "folder [environments]"),
     "gpu": ("gpu.device:describe_step", "--slug"),
-    "baseline-kernels": ("gpu.cupti:kernels_step", "--names! --out"),
+    "baseline-kernels": ("gpu.ranges:kernels_step", "--names! --out"),
 }
 """The module of each stage, and its options: ``--out!`` is required, of ``--a|--b`` at most one is given (``--a|--b!``:
 just one), and ``[family]`` are any number of words."""

@@ -4,8 +4,6 @@ It finds what no compiler or linter sees: constants, headers and launches of a r
 names that no other table has.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import re
@@ -23,7 +21,7 @@ from gemmrepro.core.trees import without_comments
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Experiment, paper_figures
 from gemmrepro.gpu.baselines import BASELINES
-from gemmrepro.judge import calculation
+from gemmrepro.judge.metrics import calculated
 from gemmrepro.judge.published import published_rows
 from gemmrepro.operations import Shape
 from gemmrepro.registry import LARGE_SHAPE, USUAL_SHAPES, Kernel, card, ladders
@@ -37,7 +35,7 @@ PERSISTENT = 2 * card.REFERENCE.sms
 
 NUMBERS = ("m", "n", "k", "iterations", "alpha", "beta")
 
-DECLARATIONS = ("family.py", "figures.py", experiments.FILE, calculation.FILE)
+DECLARATIONS = ("family.py", "figures.py", experiments.FILE, calculated.FILE)
 """Python files of a family that are not sources."""
 
 

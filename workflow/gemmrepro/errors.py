@@ -1,7 +1,5 @@
 """Errors, and their report to a stage's user."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.draws import DISTRIBUTIONS as LAWS
-from gemmrepro.core.draws import draw_ids, draw_ring, draw_words, link_to
-from gemmrepro.core.dtypes import STORAGE, bits
+from gemmrepro.core.dtypes import DISTRIBUTIONS as LAWS
+from gemmrepro.core.dtypes import STORAGE, bits, draw_ids, draw_ring, draw_words, link_to
 from gemmrepro.errors import UserError
 from gemmrepro.operations import Problem, Shape, Work, counts
 from gemmrepro.registry import Kernel, TensorMap

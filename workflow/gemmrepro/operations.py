@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from gemmrepro.core.draws import draw_ids, draw_normal, draw_ring, draw_scaled, draw_words
-from gemmrepro.core.dtypes import DTYPES
+from gemmrepro.core.dtypes import DTYPES, draw_ids, draw_normal, draw_ring, draw_scaled, draw_words
 from gemmrepro.errors import UserError
 
 ROW_MAJOR, K_MAJOR_B, M_MAJOR_A = LAYOUTS = ("row,row,row", "row,col,row", "col,row,row")

@@ -14,8 +14,6 @@ between sweeps beyond that (REPEATABILITY). It is never narrower than either, so
 their intervals; `tests/unit/test_stats.py` measures its coverage by simulation.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ rule verdicts:
         families=",".join(FAMILIES),
         registered=read_of_families("drawn", FAMILIES),
         judged_by=contents(JUDGED_BY),
-        code=code("judge.verdicts", *declared(FAMILIES)),
+        code=code("judge.judging", *declared(FAMILIES)),
     message:
         "Judging the published claims"
     shell:
@@ -65,7 +65,7 @@ rule verdicts_on:
         protocol=[protocol_of(op) for op in dict.fromkeys(kernel.compute.op for kernel in KERNELS.values())],
         judged_by=contents([*JUDGED_BY, *RECORDING_RULES]),
         code=[
-            code("judge.verdicts", "recordings.bring", *declared(FAMILIES)),
+            code("judge.judging", "recordings.bring", *declared(FAMILIES)),
             code("gates.stage", without=JUDGES),
         ],
     message:

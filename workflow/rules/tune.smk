@@ -31,7 +31,7 @@ rule tune_compile:
         # Changes with the search space and the records made from it.
         declared=lambda wildcards: trees.digest("".join(map(keys.judged, candidates_of(wildcards)))),
         sources=lambda wildcards: contents_of_sources(sources_of(candidates_of(wildcards))),
-        code=code("tune.candidates", without=["registry"]),
+        code=code("tune.bench", without=["registry"]),
         folder=subpath(output[0], parent=True),
     message:
         "Compiling the candidates of {wildcards.tunable} (already compiled ones are kept)"

@@ -5,8 +5,6 @@ the record, this package's code and the versions of the tools. It is a zip with 
 compared whenever it is read: a damaged entry is as good as none. Any number of processes may read and write at once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

@@ -4,8 +4,6 @@ The fat binary contains machine code for every requested architecture, so that t
 inspect and the driver compiles nothing. It also contains PTX for the newest portable architecture, for newer GPUs.
 """
 
-from __future__ import annotations
-
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -13,9 +11,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.build import sass
 from gemmrepro.build.key import compiler, keyed
-from gemmrepro.build.listings import Listings
+from gemmrepro.build.listings import Function, Listings, format_instructions, parse_advisories, parse_resources
 from gemmrepro.build.record import FATBIN, RECORD, SASS, MachineCode, Usage
 from gemmrepro.build.toolkit import Toolkit, capability
 from gemmrepro.core.paths import shown
@@ -96,14 +93,14 @@ def compile_units(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str], thread
     return Units(kernel, toolkit, chosen, units, refused)
 
 
-def inspect(compiled: Units, listed: Mapping[Path, tuple[sass.Function, ...]]) -> dict[str, bytes]:
+def inspect(compiled: Units, listed: Mapping[Path, tuple[Function, ...]]) -> dict[str, bytes]:
     """A kernel's fat binary, disassembly and build record, by suffix. Raises UserError if the toolkit cannot read it.
     `listed`: functions of binaries that were listed together; see `Listings`."""
     kernel, toolkit = compiled.kernel, compiled.toolkit
     # Several fat binaries are concatenated; `gpu.loaded` splits them again.
     fatbin = b"".join(path.read_bytes() for path in compiled.paths)
     codes: dict[str, dict[str, MachineCode]] = {}
-    functions: dict[str, Mapping[str, sass.Function]] = {}
+    functions: dict[str, Mapping[str, Function]] = {}
     for unit in compiled.units:
         listings = Listings(unit.path, listed)
         for code in unit.kernel.codes:
@@ -114,14 +111,14 @@ def inspect(compiled: Units, listed: Mapping[Path, tuple[sass.Function, ...]]) -
     record = replace(
         record,
         flags=(*record.flags, *compiler(kernel).target_flags(kernel, compiled.archs)),
-        advisories=tuple(sass.parse_advisories("".join(unit.log for unit in compiled.units))),
+        advisories=tuple(parse_advisories("".join(unit.log for unit in compiled.units))),
         archs=codes[kernel.code.entry],
         variants=codes if len(kernel.codes) > 1 else {},
         refused={f"sm_{arch}": message for arch, message in compiled.refused.items()},
     )
     text = "".join(
         f"// {kernel.id}  {arch}  {toolkit.name} {toolkit.version}\n"
-        f"{sass.format_instructions(functions[entry][arch].instructions)}\n"
+        f"{format_instructions(functions[entry][arch].instructions)}\n"
         for entry, by_arch in codes.items()
         for arch in by_arch
     )
@@ -165,10 +162,10 @@ def _without_refused(kernel: Kernel, toolkit: Toolkit, archs: list[str]) -> tupl
 
 
 def _machine_code(
-    kernel: Kernel, archs: Sequence[str], log: str, listings: Listings, functions: Mapping[str, sass.Function]
+    kernel: Kernel, archs: Sequence[str], log: str, listings: Listings, functions: Mapping[str, Function]
 ) -> dict[str, MachineCode]:
     """The machine code and resources of one entry point, by architecture ("sm_90")."""
-    resources = sass.parse_resources(listings.resources, kernel.code.entry)
+    resources = parse_resources(listings.resources, kernel.code.entry)
     usage = compiler(kernel).usage(kernel.code.entry, log, listings)
     codes = {}
     for arch in (f"sm_{arch}" for arch in archs):
@@ -185,6 +182,6 @@ def _machine_code(
             barriers=function.barriers,
             instructions=function.histogram,
             instruction_total=len(function.instructions),
-            hot_loop=sass.format_instructions(function.hot_loop),
+            hot_loop=format_instructions(function.hot_loop),
         )
     return codes

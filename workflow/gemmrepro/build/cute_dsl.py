@@ -10,8 +10,6 @@ of its tensor map (``const __grid_constant__ CUtensorMap``), which the launcher 
 the element type, box and swizzle of the matrix behind it.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

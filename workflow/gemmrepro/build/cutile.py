@@ -9,8 +9,6 @@ guarantees: rows are contiguous, arrays aligned to 16 bytes, lengths and strides
 The define ``HINTS`` has hints for the compiler: ``occupancy=2``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -21,11 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.build import cutile_export, sass
-from gemmrepro.build.listings import Listings
+from gemmrepro.build import cutile_export
+from gemmrepro.build.listings import Function, Listings, local_bytes, parse_blocks, parse_resources
 from gemmrepro.build.nvcc import Compiler, child_environment, installed
 from gemmrepro.build.record import Usage
-from gemmrepro.build.sass import Function
 from gemmrepro.build.toolkit import Toolkit, assemble
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
@@ -140,11 +137,11 @@ def hints(kernel: Kernel) -> dict[str, int]:
 def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Function]) -> dict[str, Usage]:
     """Resources of `entry` by architecture, from listings of its binary, since this compiler reports none.
     Spills are local memory's stores and loads; from sm_90 on, shared memory includes the system's 1024 bytes."""
-    blocks = sass.parse_blocks(elf, entry)
+    blocks = parse_blocks(elf, entry)
 
     def spills(arch: str, unit: str) -> int:
         opcodes = functions[arch].histogram
-        return sum(count * sass.local_bytes(opcode, unit) for opcode, count in opcodes.items())
+        return sum(count * local_bytes(opcode, unit) for opcode, count in opcodes.items())
 
     return {
         arch: Usage(
@@ -155,7 +152,7 @@ def read_usage(entry: str, resources: str, elf: str, functions: Mapping[str, Fun
             spill_load_bytes=spills(arch, "LDL"),
             threads=blocks[arch],
         )
-        for arch, facts in sass.parse_resources(resources, entry).items()
+        for arch, facts in parse_resources(resources, entry).items()
         if arch in blocks and arch in functions
     }
 

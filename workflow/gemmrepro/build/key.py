@@ -1,7 +1,5 @@
 """The build key: a hash of everything that determines the machine code; and the compiler that a record names."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

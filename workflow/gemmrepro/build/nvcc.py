@@ -1,15 +1,12 @@
 """Compilers: what the build asks of each, and nvcc."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from gemmrepro.build.listings import Listings
+from gemmrepro.build.listings import Listings, parse_ptxas
 from gemmrepro.build.record import Usage
-from gemmrepro.build.sass import parse_ptxas
 from gemmrepro.build.toolkit import Toolkit, gencode, relative, run
 from gemmrepro.core.paths import KERNELS_DIR, ROOT, shown
 from gemmrepro.errors import UserError

@@ -8,8 +8,6 @@ nvcc, cuobjdump and nvdisasm come from PATH; for other compilers, so do ptxas an
 What a cache (`--cache`) holds is not compiled again. A kernel that does not compile does not keep the others from it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

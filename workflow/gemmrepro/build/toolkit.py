@@ -1,7 +1,5 @@
 """The CUDA toolkit on PATH, and fat binaries: their targets, and packing of images that another compiler made."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

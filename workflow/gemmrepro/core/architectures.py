@@ -1,7 +1,5 @@
 """GPU architectures as compilers name them ("80", "90a"): which GPU runs which code, and what their SMs have."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable
 

@@ -7,8 +7,6 @@ re-export, an import in a function and a module whose name is a string by itself
 count. A comment, a docstring (see `trees`) or a move to another module changes nothing.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import hashlib

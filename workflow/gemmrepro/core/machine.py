@@ -1,7 +1,5 @@
 """The origin of a recording: commit, library versions, and this machine's CPU and memory."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -1,7 +1,5 @@
 """Names and constants that several stages share."""
 
-from __future__ import annotations
-
 TOOLKITS = ("cuda12", "cuda13")
 """In order of preference where one toolkit must represent a family; the articles used the first."""
 

@@ -1,7 +1,5 @@
 """Numbers, units and lists as readable text."""
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

@@ -5,8 +5,6 @@ every Python from 3.11 on (``ast.dump`` is not). Left out: docstrings, annotatio
 since a failing job has no result; `exact_text` keeps the last two. Local variables count by their order of appearance.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import re

@@ -8,8 +8,6 @@ library, whose toolkit is "library". An experiment whose `device` is "cpu" needs
 `run` is the stage, `results` reads what it or a recording left, `tables` has the article's tables as figures.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@
 to the whole paper, each with the other families that it needs.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping, Sequence
 from functools import cache

@@ -3,8 +3,6 @@
 An experiment that was not run reads as an empty table, never as an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property

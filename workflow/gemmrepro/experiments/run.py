@@ -9,8 +9,6 @@ points are kept in the journal, so that an interrupted experiment resumes where 
 same GPU, driver, runs and libraries, the same declaration, and the same text of the file that declares it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import hashlib

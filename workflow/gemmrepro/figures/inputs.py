@@ -15,7 +15,7 @@ from gemmrepro.experiments.results import row_key as experiment_key
 from gemmrepro.experiments.tables import Mark, Measured, Printed
 from gemmrepro.experiments.tables import declared as tables_of
 from gemmrepro.judge import carrying
-from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
+from gemmrepro.judge.carrying import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, Regimes, counted, row_key, select
 from gemmrepro.paper.claims import VerdictsView

@@ -16,7 +16,7 @@ from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures.inputs import Inputs, interval
 from gemmrepro.figures.kit import Look, dots, marks, pair
 from gemmrepro.figures.style import INK, TUNED, Drawing, Page, finding, origin, stale_note
-from gemmrepro.judge.ceilings import measured_ceiling
+from gemmrepro.judge.carrying import measured_ceiling
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, cubes, row_key, select
 from gemmrepro.recordings.limits import is_scheme

@@ -29,7 +29,7 @@ from gemmrepro.figures import declared, ladder, paper
 from gemmrepro.figures.inputs import Inputs
 from gemmrepro.figures.style import NARROW, WIDE, Drawing, Page, set_style, slim
 from gemmrepro.judge import claims
-from gemmrepro.judge.ceilings import CEILING_FAMILY
+from gemmrepro.judge.carrying import CEILING_FAMILY
 from gemmrepro.measure.rows import Measurements, load, load_regimes
 from gemmrepro.paper.claims import read_verdicts
 

@@ -48,8 +48,6 @@ case does not: products of 1 and -1, whose sums up to 2048 fp16 holds.
 The second term covers results in the subnormal range, where an operation errs by up to 2^-150 absolutely.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

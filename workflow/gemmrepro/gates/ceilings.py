@@ -4,8 +4,6 @@ Each result must match a NumPy emulation. The multiply-add loops write a sum onl
 tensor-core loops the sum of one thread.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

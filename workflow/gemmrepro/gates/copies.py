@@ -4,16 +4,13 @@ A probe must do exactly the work that is timed: a chain of dependent multiply-ad
 along links at the right link, and a stream's words must add up, all modulo 2^32. Clocks only have to advance.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.draws import address_of, draw_words, link_to
-from gemmrepro.core.dtypes import bits
+from gemmrepro.core.dtypes import address_of, bits, draw_words, link_to
 from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Guarded, Judged, Verdict, bit_for_bit
 from gemmrepro.gpu.device import Session
 from gemmrepro.operands import Launcher, Operands

@@ -17,8 +17,6 @@ of the two forms, at most 5e-4, and 2^-11 |z|.
 C is not read where beta is 0. A and B are read whatever alpha is. GELU of -inf is NaN, as the formula has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The numerical gate of GEMM: one case at a time against a float64 reference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

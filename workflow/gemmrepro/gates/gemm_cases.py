@@ -1,7 +1,5 @@
 """The cases of the GEMM gate: shapes, scalars and distributions of inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

@@ -33,13 +33,59 @@ from gemmrepro.build import record
 from gemmrepro.core.files import read_json, write_json
 from gemmrepro.core.journal import fresh_seeds
 from gemmrepro.core.machine import free_memory
-from gemmrepro.errors import UserError
-from gemmrepro.gates.judging import judge, keys_of
-from gemmrepro.gates.operations import Gates, Memory, allowed, needed_memory
+from gemmrepro.errors import UserError, shortage
+from gemmrepro.gates.operations import Gates, Memory, allowed, gate_key, needed_memory
 from gemmrepro.gpu import device
 from gemmrepro.gpu.device import Session
 from gemmrepro.gpu.loaded import Loaded
+from gemmrepro.gpu.own import Bound
+from gemmrepro.operands import Operands
 from gemmrepro.registry import Kernel, card
+
+
+def judge(
+    session: Session, loaded: Loaded | Bound, seeds: Sequence[int], gates: Gates | None = None, entry: str = ""
+) -> dict[str, Any]:
+    """The gate's verdict on one loaded binary, or on one `entry` point: an entry of ``toolkits`` in the gate's JSON."""
+    kernel = loaded.kernel
+    gate_of_kernel = (gates or Gates()).of(kernel.compute.op)
+    records, failures = [], []
+    try:
+        for part in kernel.parts:
+            if entry and part.code.entry != entry:
+                continue
+            named = {"entry": part.code.entry} if kernel.run.variants else {}
+
+            def launch(operands: Operands, part: Kernel = part) -> None:
+                loaded.bind(operands, part)()
+
+            for judged in gate_of_kernel.cases(session, part, launch, seeds):
+                records.append({**judged.record(), **named})
+                if not judged.verdict.passed:
+                    case = f"{judged.case.shape} {judged.case.inputs}: {judged.verdict.message}"
+                    failures.append(" ".join([*named.values(), case]))
+        reason = f"{len(failures)} of {len(records)} cases failed; {failures[0]}" if failures else ""
+    except UserError as error:
+        # A launch that corrupts the GPU's context ends this kernel's gate, with a verdict.
+        failures.append(str(error))
+        reason = str(error)
+    except Exception as error:
+        reason = shortage(error)
+        if not reason:
+            raise
+        return {"status": "not run", **keys_of(kernel, loaded.build_key), "reason": reason, "cases": []}
+    return {
+        "status": "failed" if failures else "passed",
+        **keys_of(loaded.kernel, loaded.build_key),
+        "reason": reason,
+        "cases": records,
+    }
+
+
+def keys_of(kernel: Kernel, build_key: str) -> dict[str, str]:
+    """The keys that a verdict on this binary is filed under."""
+    return {"build_key": build_key, "gate_key": gate_key(kernel, build_key)}
+
 
 PATIENCE = 120.0
 """Time limit of a binary's entry point in seconds, when several kernels are judged."""
@@ -245,7 +291,7 @@ def unfinished(wanted: Wanted, build: Path, status: str, reason: str) -> dict[st
     return {"kernel": kernel.id, **_machine(machine), "toolkits": toolkits}
 
 
-def main(arguments: Namespace) -> int:
+def judge_step(arguments: Namespace) -> int:
     """Judge kernels, or be the process that does."""
     if arguments.seeds < 1:
         raise UserError("--seeds must be at least 1.")

@@ -4,8 +4,6 @@ A verdict of the numerical gate holds for one run (`registry.keys.run_key`), one
 the code that draws cases and judges results, so any edit of that code makes older verdicts stale.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math
@@ -29,7 +27,7 @@ from gemmrepro.gates.scaled import ScaledGemm
 from gemmrepro.gates.vectors import Histogram, Reduce, VectorCopy, WholeCopy
 from gemmrepro.operations import Shape, nbytes, operation
 from gemmrepro.registry import Kernel, card, keys
-from gemmrepro.registry.callables import described
+from gemmrepro.registry.keys import described
 
 GATES: Mapping[str, type[Gate]] = MappingProxyType(
     {
@@ -75,7 +73,7 @@ class Gates:
         return self._made[op]
 
 
-JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.draws", "gemmrepro.core.dtypes"})
+JUDGING = frozenset({"gemmrepro.gates", "gemmrepro.core.dtypes"})
 """Modules with code that judges; how a kernel is launched is part of the run."""
 
 

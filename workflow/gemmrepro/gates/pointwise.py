@@ -7,8 +7,6 @@ table of mathematical functions); the sum, below 2, is rounded by u; the two pro
 (1.5 + 2 + 1) u |x|/2 + 2u |y|, and one subnormal step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -21,8 +21,6 @@ unscaled products, whose bound grows with K, does not.
 so C must be C* rounded once. A scale of a wrong row, column or step shows there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ Stability of Numerical Algorithms, section 4.2); `chain` bounds these for trees 
 integers must be exact, and launches on the same input must agree bit for bit.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
@@ -16,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmrepro.core.draws import DISTRIBUTIONS, draw_ids
-from gemmrepro.core.dtypes import STORAGE, bits
+from gemmrepro.core.dtypes import DISTRIBUTIONS, STORAGE, bits, draw_ids
 from gemmrepro.errors import UserError
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
 from gemmrepro.gates.gate import POISON_BITS, SOURCE_GUARD_BITS, Case, Gate, Guarded, Judged, Verdict, bit_for_bit

@@ -15,8 +15,6 @@
 - ``cub.reduce``, ``cub.histogram``: CUB's device-wide sum and histogram of even bins, as bundled with CuPy.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

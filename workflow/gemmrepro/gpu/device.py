@@ -4,8 +4,6 @@ Whatever needs a driver is imported inside functions, so that this module can be
 without a GPU. CuPy holds arrays, cuda.core loads and launches kernels, NVML (nvidia-ml-py) reads sensors.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """CUDA graphs of launches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any

@@ -4,8 +4,6 @@ See the CUDA C++ Programming Guide, "Device Memory L2 Access Management". Both s
 partitioning, so they are queried.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ see (``CUDA_VISIBLE_DEVICES``); one GPU given by a scheduler is obeyed. A stage 
 libraries imported: a GPU idles only while the next stage opens it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import os

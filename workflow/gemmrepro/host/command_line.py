@@ -5,8 +5,6 @@
 checks Snakemake's command line before Snakemake would answer with a traceback: one line on stderr, exit code 1.
 """
 
-from __future__ import annotations
-
 import contextlib
 import difflib
 import re

@@ -1,7 +1,5 @@
 """The configuration: checked against its schema and against what is there, with errors that name key and remedy."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce

@@ -1,7 +1,5 @@
 """The environment variables that containers need, however the workflow is started, and the container runtime."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

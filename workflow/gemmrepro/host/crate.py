@@ -4,8 +4,6 @@ It follows Provenance Run Crate 0.5 (https://w3id.org/ro/wfrun/provenance/0.5) a
 table, gate and build record, and their sources and recordings. Binaries and images are named by SHA-256 (RFC 6920).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import mimetypes

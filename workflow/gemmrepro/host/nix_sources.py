@@ -5,8 +5,6 @@ downloads and checks the files, for Nix. Both use this host's apt and pip, so no
 ``docker/apt-locked`` installs the same versions of Debian's packages in a Dockerfile's image.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -25,15 +23,7 @@ from urllib.parse import unquote
 from gemmrepro.core.files import write_json
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host.recipes import (
-    RELOCK,
-    SNAPSHOT,
-    Environment,
-    Sources,
-    debian_packages,
-    packages_apart,
-    read_recipe,
-)
+from gemmrepro.host.recipes import RELOCK, SNAPSHOT, Environment, Sources, debian_packages, packages_apart, read_recipe
 
 SUITE = "bookworm"
 SUITES = {"torchcpu": "trixie", "apptainer": "trixie"}

@@ -1,7 +1,5 @@
 """The machine that a run is on: its processor, encoding, paths and disks, its GPUs, and what is measured there."""
 
-from __future__ import annotations
-
 import codecs
 import json
 import locale

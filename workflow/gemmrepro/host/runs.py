@@ -10,8 +10,6 @@ made again. An image need only be as long as its header says. `snakemake --touch
     python -m gemmrepro.host.runs MARK      the guard: waits for the end of standard input, then ends jobs
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib

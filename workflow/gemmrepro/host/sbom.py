@@ -4,8 +4,6 @@ The lock says which packages there are; the image their licences, and is refused
 SHA-256 of its file system, and the bill holds no date: the same image gives the same bill.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os
@@ -22,11 +20,11 @@ from gemmrepro import __version__
 from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
+from gemmrepro.host.builders import EPOCH
 from gemmrepro.host.containers import container_environment, make_caches
 from gemmrepro.host.inventory import Entry
 from gemmrepro.host.recipes import LOCK, Sources, normalized, packages_apart
 from gemmrepro.host.sif import filesystem_sha256, list_packages
-from gemmrepro.host.workspace import EPOCH
 
 try:
     from cyclonedx.model import HashAlgorithm, HashType, Property

@@ -1,7 +1,5 @@
 """An image's root file system, built in place or unpacked, cleaned, and packed as a SIF, Apptainer's format."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib
@@ -24,11 +22,23 @@ from gemmrepro.core.files import write_json
 from gemmrepro.core.machine import git_commit
 from gemmrepro.core.paths import ROOT
 from gemmrepro.errors import UserError
-from gemmrepro.host.builders import Base, builder_command, find_builder, limit_options, mounts_containers, provide_base
+from gemmrepro.host.builders import (
+    EPOCH,
+    Base,
+    DiskFull,
+    Workspace,
+    builder_command,
+    find_builder,
+    limit_options,
+    mounts_containers,
+    provide_base,
+    remove_tree,
+    run,
+    workspace,
+)
 from gemmrepro.host.containers import apptainer_version, container_environment, find_apptainer, fuse_hint, make_caches
 from gemmrepro.host.inventory import Entry
 from gemmrepro.host.recipes import SNAPSHOT, Recipe, Sources, locked_as, read_recipe, requirements_sha256
-from gemmrepro.host.workspace import EPOCH, DiskFull, Workspace, remove_tree, run, workspace
 
 EMPTIED = (
     *("run", "tmp", "var/tmp", "var/log", "var/cache/apt", "var/cache/debconf", "var/cache/ldconfig"),

@@ -2,25 +2,137 @@
 
 ``share`` expects the article's share of the rate `of`: a throughput grows with the rate, a time shrinks with it.
 ``model`` expects a ratio to change as the quotient of two rates does. The article's chip has the rates of its data
-sheet, or of the published rows in `there`; the GPU at hand those of the ceilings, else of its own data sheet.
+sheet, or of the published rows in `there`; the GPU at hand those of the ceilings, which the family ``ceilings``
+measures, else of its own data sheet.
 """
 
-from __future__ import annotations
-
+import ast
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
+from gemmrepro import registry
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
-from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim, Problem
 from gemmrepro.judge.evidence import Evidence, NotMeasured
-from gemmrepro.judge.expressions import evaluate
+from gemmrepro.measure.rows import Measurements, is_current, row_key
+from gemmrepro.operations import operation
 from gemmrepro.recordings.limits import bounds
-from gemmrepro.registry import chips, kernel, kernels
+from gemmrepro.registry import chips
 from gemmrepro.registry.articles import ARTICLE, chip_of
 from gemmrepro.registry.chips import RATES, Rate, same_gpu
+
+CEILING_FAMILY = "ceilings"
+"""The family whose micro-kernels measure ceilings."""
+
+_UNITS = {"tflops": "TFLOP/s", "gbps": "GB/s"}
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """A measured ceiling: the best current row of one micro-kernel, or of its library baseline.
+    `key` names the row; `clock_mhz` and `power_w` are its conditions."""
+
+    kernel: str
+    label: str
+    value: float
+    unit: str
+    key: str
+    clock_mhz: float | None
+    power_w: float | None
+
+    @property
+    def conditions(self) -> str:
+        """``1,980 MHz, 460 W``; what is unknown is left out."""
+        parts = [
+            f"{self.clock_mhz:,.0f} MHz" if self.clock_mhz else "",
+            f"{self.power_w:,.0f} W" if self.power_w else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+
+def _number(value: Any) -> float | None:
+    return None if pd.isna(value) else float(value)
+
+
+def of_operation(measured: Measurements, op: str, dtype: str | None = None) -> list[Ceiling]:
+    """The measured ceilings of an operation, one per micro-kernel, the highest first.
+    `op`: ``ceiling_flops`` (TFLOP/s, of kernels of `dtype`) or ``ceiling_bytes`` (GB/s, of any type)."""
+    column = operation(op).ceiling
+    unit = _UNITS[column]
+    ceilings = []
+    for kernel in registry.kernels(CEILING_FAMILY):
+        if kernel.compute.op != op or (dtype and kernel.compute.dtype_in != dtype):
+            continue
+        rows = measured.summary
+        rows = rows[rows["kernel"].isin([kernel.id, kernel.timing.baseline]) & is_current(rows) & rows[column].notna()]
+        if rows.empty:
+            continue
+        row = rows.loc[rows[column].idxmax()]
+        conditions = _number(row["clock_mhz"]), _number(row["power_w"])
+        ceilings.append(Ceiling(kernel.id, kernel.rung, float(row[column]), unit, row_key(row), *conditions))
+    return sorted(ceilings, key=lambda ceiling: -ceiling.value)
+
+
+def measured_ceiling(measured: Measurements, kernel_id: str) -> Ceiling | None:
+    """The ceiling that one micro-kernel measures, or None where it has no current row.
+    Raises UserError if there is no such micro-kernel."""
+    kernel = registry.kernel(kernel_id)
+    if not operation(kernel.compute.op).ceiling:
+        raise UserError(f"{kernel_id} measures no ceiling.")
+    found = of_operation(measured, kernel.compute.op, kernel.compute.dtype_in)
+    return next((ceiling for ceiling in found if ceiling.kernel == kernel_id), None)
+
+
+_ALLOWED = (ast.Expression, ast.BinOp, ast.UnaryOp, ast.Name, ast.Load, ast.Constant)
+_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.Pow, ast.UAdd, ast.USub)
+_LONGEST = 400
+
+
+def names_in(expression: str) -> set[str]:
+    """The names that an expression uses. Raises ValueError if it is not arithmetic."""
+    return {node.id for node in ast.walk(_parse(expression)) if isinstance(node, ast.Name)}
+
+
+def evaluate(expression: str, values: Mapping[str, float]) -> float:
+    """The value of an expression in 64-bit floating point, so that no power of integers can grow without limit.
+    Raises ValueError for what is no arithmetic, an unknown name, a division by zero, or a result that is not finite."""
+    tree = _parse(expression)
+    if strange := sorted(names_in(expression) - set(values)):
+        raise ValueError(f"there is no '{strange[0]}' among {', '.join(sorted(values)) or 'no names at all'}")
+    try:
+        known = {name: float(value) for name, value in values.items()}
+        result = eval(compile(tree, "", "eval"), {"__builtins__": {}}, known)
+    except ZeroDivisionError:
+        raise ValueError(f"'{expression}' divides by zero") from None
+    except OverflowError:
+        raise ValueError(f"'{expression}' is too large") from None
+    if isinstance(result, complex) or not math.isfinite(result):
+        raise ValueError(f"'{expression}' is no finite number")
+    return float(result)
+
+
+def _parse(expression: str) -> ast.Expression:
+    """The expression's tree, of which every node is allowed and every number a float. Raises ValueError."""
+    if len(expression) > _LONGEST:
+        raise ValueError(f"an expression has at most {_LONGEST} characters")
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        raise ValueError(f"'{expression}' is not arithmetic") from None
+    for node in ast.walk(tree):
+        number = not isinstance(node, ast.Constant) or type(node.value) in (int, float)
+        if not isinstance(node, (*_ALLOWED, *_OPERATORS)) or not number:
+            named = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
+            raise ValueError(f"'{expression}' holds '{named}'; only numbers, names, + - * / ** and parentheses may")
+        if isinstance(node, ast.Constant):
+            node.value = float(node.value)  # type: ignore[arg-type]
+    return tree
+
 
 SHARE, MODEL = "share", "model"
 KINDS = (SHARE, MODEL)
@@ -106,7 +218,7 @@ def problems(claim: Claim) -> list[Problem]:
         except UserError as error:
             found.append(("transfer", str(error)))
     ceiling = transfer.get("ceiling")
-    if ceiling is not None and ceiling not in {kernel.id for kernel in kernels(CEILING_FAMILY)}:
+    if ceiling is not None and ceiling not in {kernel.id for kernel in registry.kernels(CEILING_FAMILY)}:
         found.append(("transfer.ceiling", f"there is no kernel '{ceiling}' in family {CEILING_FAMILY}"))
     if "work" in transfer:
         try:
@@ -161,7 +273,7 @@ def _at_hand(name: str, transfer: Mapping[str, Any], evidence: Evidence, machine
 
 def widest(name: str, gpu: Mapping[str, Any]) -> tuple[str, ...]:
     """The micro-kernels that measure a rate of a GPU (run.json's facts), of its widest instruction alone."""
-    return tuple(each for each in CEILINGS.get(name, ()) if bounds(kernel(each), gpu))
+    return tuple(each for each in CEILINGS.get(name, ()) if bounds(registry.kernel(each), gpu))
 
 
 def _measured(name: str, transfer: Mapping[str, Any], evidence: Evidence, machine: str | None) -> Rate | None:

@@ -1,7 +1,5 @@
 """A claim of an article, with its published rows looked up."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

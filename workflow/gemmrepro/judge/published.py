@@ -1,7 +1,5 @@
 """The articles' numbers: articles/<name>/numbers.csv."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -75,7 +73,7 @@ def mapping_problems(name: str, every: bool = True) -> list[str]:
     have; unless `every` family is at hand, only names in one that is."""
     rows, mapped = published_rows(name), articles.programs(name)
     path, kernels = articles.folder(name) / articles.MAP, {kernel.id: kernel for kernel in registry.kernels()}
-    wrong = []
+    wrong = list[str]()
     for system in sorted({row["system"] for row in rows if row["metric"] in TIMED} - mapped.keys()):
         line = next(line for line, row in enumerate(rows, 2) if row["system"] == system)
         why = f"{articles.MAP} has no system '{system}'; say there what stands for it."

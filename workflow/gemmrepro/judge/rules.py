@@ -1,7 +1,5 @@
 """The verdicts, and the rules that turn a measured value into one of them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Words for the sentences of verdicts: kernels by their titles, rates and toolkits by their names."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from functools import cache

@@ -3,8 +3,6 @@
 From these follow a table's header, the types it is read with, and how a recording is checked.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

@@ -9,8 +9,6 @@ verdict also says whether the machine code is the same: arrays tell the compiler
 Without a GPU or the CUDA 13 image's packages the check is skipped, and the verdict says why.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.metadata
 import io

@@ -8,8 +8,6 @@ what was finished is kept. A file may launch where it likes, so each timed launc
 what has reached C before the stream goes on was launched elsewhere, where no time would count it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -30,7 +28,7 @@ from gemmrepro.core.journal import card_of, end_with_parent, fresh_seeds, sayer
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.errors import UserError
 from gemmrepro.gates.gate import POISON_BITS
-from gemmrepro.gates.judging import judge, keys_of
+from gemmrepro.gates.numeric import judge, keys_of
 from gemmrepro.gpu import baselines, device
 from gemmrepro.gpu.own import OWN, Bound, Own, failure, loaded, read
 from gemmrepro.measure import results
@@ -39,8 +37,7 @@ from gemmrepro.measure.passes import GpuDevice, Passes, RegimeSettings, sets
 from gemmrepro.measure.plan import Point, Settings
 from gemmrepro.measure.prepare import Check, prepare
 from gemmrepro.measure.regimes import IN_TURN
-from gemmrepro.measure.rounds import Rounds
-from gemmrepro.measure.workspace import Second, Workspace
+from gemmrepro.measure.rounds import Rounds, Second, Workspace
 
 say = sayer(OWN)
 

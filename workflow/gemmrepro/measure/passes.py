@@ -20,8 +20,7 @@ from gemmrepro.gpu.device import Session
 from gemmrepro.measure.plan import Point
 from gemmrepro.measure.prepare import Sweep
 from gemmrepro.measure.regimes import REGIMES, SUSTAINED, Block, Chunk, Device, Load, Reading, burst, heat, sustained
-from gemmrepro.measure.rounds import Rounds, groups, libraries_of, passed
-from gemmrepro.measure.workspace import Workspace
+from gemmrepro.measure.rounds import Rounds, Workspace, groups, libraries_of, passed
 from gemmrepro.operations import Problem, Shape
 
 

@@ -29,7 +29,7 @@ class Check:
         err_scaled_max, err_fro: as `gates.gate.Verdict`, where the gate computes them.
         estimate_us: the time of a launch.
         algorithm: the library's algorithm that a trial chose (`gemmrepro.gpu.cublas`); None if it has no choice.
-        confirmed: whether a kernel was judged again on other inputs after it was timed (`gemmrepro.measure.workspace`).
+        confirmed: whether a kernel was judged again on other inputs after it was timed (`gemmrepro.measure.rounds`).
         confirmed_us: the shortest median with which it was.
     """
 

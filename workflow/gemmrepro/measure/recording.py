@@ -4,8 +4,6 @@ A family's manifest holds the SHA-256 of each of its files, and finds what was d
 rewrites the manifest as well has to satisfy every other check (`gemmrepro.recordings`).
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import math

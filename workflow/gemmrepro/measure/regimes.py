@@ -8,8 +8,6 @@ the power drifts. A GPU at its power cap lowers the clock until the two fit, whi
 *Rested*, before a burst: idle, no limit in force, and the die has cooled down to where its temperature hardly falls.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Writes what was measured in turn or in the regimes: tables, samples and run.json, all from the journal."""
 
-from __future__ import annotations
-
 import datetime
 import math
 import secrets
@@ -19,12 +17,10 @@ from gemmrepro.core.files import csv_text, parquet, write_atomic, write_json
 from gemmrepro.core.machine import git_commit, libraries
 from gemmrepro.core.names import LIBRARY, METRICS
 from gemmrepro.errors import NEEDS
-from gemmrepro.gpu import baselines, cupti
-from gemmrepro.gpu.cupti import CuptiError
+from gemmrepro.gpu import baselines, ranges
 from gemmrepro.gpu.device import Session
 from gemmrepro.gpu.loaded import Loaded
-from gemmrepro.gpu.ranges import RangeProfiler, Reading
-from gemmrepro.measure import derived
+from gemmrepro.gpu.ranges import CuptiError, RangeProfiler, Reading
 from gemmrepro.measure.columns import (
     COUNTER_COLUMNS,
     READING_COLUMNS,
@@ -37,7 +33,7 @@ from gemmrepro.measure.plan import Point, Skipped
 from gemmrepro.measure.prepare import Check, Round, Sweep
 from gemmrepro.measure.recording import COUNTERS, RUN, SAMPLES, SUMMARY
 from gemmrepro.measure.regimes import Block
-from gemmrepro.measure.rows import RegimePoint, Subject, by_point
+from gemmrepro.measure.rows import RegimePoint, Subject, by_point, rate_cells, ratio_cells, regime_cells, time_cells
 from gemmrepro.measure.rows import write_regimes as write_files
 from gemmrepro.operands import Operands, random
 from gemmrepro.operations import Problem, Shape, shape_of
@@ -101,21 +97,21 @@ def subject_cells(sweep: Sweep, point: Point, median_us: float) -> dict[str, Any
         "err_fro": check.err_fro,
         "run_key": sweep.run_key(point),
         "status": "current",
-        **derived.rate_cells(median_us, *operands.work(kernel or compared_with(sweep, point), point.shape)),
+        **rate_cells(median_us, *operands.work(kernel or compared_with(sweep, point), point.shape)),
     }
 
 
 def summary_row(sweep: Sweep, measured: Measured) -> dict[str, Any]:
     """The summary row of a point, with the columns of `ROW`."""
     point = measured.point
-    cells = derived.time_cells(measured.times)
+    cells = time_cells(measured.times)
     return {
         **subject_cells(sweep, point, cells["median_us"]),
         "cache": point.cache,
         "baseline": point.baseline or None,
         **cells,
         **timing.summarize_sensors([reading for single in measured.rounds.values() for reading in single.sensors]),
-        **(derived.ratio_cells(measured.times, measured.baseline) if point.baseline else {}),
+        **(ratio_cells(measured.times, measured.baseline) if point.baseline else {}),
     }
 
 
@@ -331,7 +327,7 @@ def _regime_row(
         library = next(other for other in members.subjects if other.kernel == kernel.timing.baseline)
         compared = measured.get(_key(regime, library))
         baseline = compared.blocks if compared else None
-    cells = derived.regime_cells(regime, measured[_key(regime, point)].blocks, baseline)
+    cells = regime_cells(regime, measured[_key(regime, point)].blocks, baseline)
     return {
         **subject_cells(sweep, point, cells["median_us"]),
         **_cells(regime, point),
@@ -354,7 +350,7 @@ def collect(session: Session, runs: Sequence[tuple[Loaded, Shape]]) -> tuple[lis
         return rows, ""
     timer = Timer(session)
     try:
-        with RangeProfiler(cupti.load(), [metric for metric in METRICS if not metric.startswith(LAUNCH)]) as profiler:
+        with RangeProfiler(ranges.load(), [metric for metric in METRICS if not metric.startswith(LAUNCH)]) as profiler:
             for loaded, shape in runs:
                 rows += _rows(loaded, shape, {**_counted(profiler, timer, loaded, shape), **launched(loaded, shape)})
     except CuptiError as error:

@@ -15,8 +15,6 @@ GEMM is timed as C = AB (alpha = 1, beta = 0). The baseline is also a point, mea
 1, and the width of its interval is the noise floor of every other ratio.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import subprocess
 import sys

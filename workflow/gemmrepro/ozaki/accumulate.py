@@ -1,7 +1,5 @@
 """Checks of operands, NumPy or CuPy, the treatment of Inf and NaN, and exact inner products of digits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

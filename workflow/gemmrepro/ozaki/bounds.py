@@ -3,8 +3,6 @@
 AB = sum over kept pairs + sum over dropped pairs + R_A B + (A - R_A) R_B, R being the residuals of the splits.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -11,8 +11,6 @@ and then one number for all tiles, the tiles that ask for more being multiplied 
 the inequality.
 """
 
-from __future__ import annotations
-
 import math
 
 LEAST, MOST = 13, 16

@@ -8,8 +8,6 @@ floating-point technique for extending the available precision", Numer. Math. 18
 Of the measures, `difference` is |C - C*| [m,n]. A NaN or Inf in C counts as an infinite error, so it never passes.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -18,8 +18,6 @@ k = 128 it is as good as bf16, slice for slice. What speaks against fp8 is 4 or 
 seven times the pairs.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from gemmrepro.errors import UserError

@@ -1,7 +1,5 @@
 """Operands A[m,k], B[k,n] in float64, each difficult for some scheme. NumPy; reproducible from a seed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

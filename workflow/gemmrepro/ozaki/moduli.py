@@ -10,8 +10,6 @@ with -128 make 2^31, which wraps to -2^31: harmless, as 2^32 is a multiple of 25
 cut into blocks.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 

@@ -3,8 +3,6 @@
 All s_a s_b of them, or, in Fast Mode, those with p + q < d; the rest is below the wanted accuracy.
 """
 
-from __future__ import annotations
-
 from gemmrepro.errors import UserError
 
 

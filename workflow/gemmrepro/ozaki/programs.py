@@ -17,8 +17,6 @@ B, and ``product``; its workspace is ``partial`` maxima, ``sigma``, ``inverse`` 
 ``left_a`` and ``spare_a`` (its remainder), ``slices_a`` and ``scale_a``.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

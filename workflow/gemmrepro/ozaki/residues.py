@@ -14,8 +14,6 @@ where the rows of A and the columns of B are large in different places.
 All comparisons have margins on the safe side, so the inequality holds in spite of float64 rounding.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -28,8 +28,6 @@ the element is within gamma |A||B| + u' |C|, componentwise; what fails is comput
 constants.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

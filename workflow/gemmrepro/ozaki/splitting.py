@@ -14,8 +14,6 @@ The remainder is at most half a unit: the next max is at most 2^(c - beta - 1). 
 With one scale per matrix, a row smaller than the largest element by 2^-s loses s bits of any fixed number of slices.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -16,7 +16,7 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.names import TOOLKITS
 from gemmrepro.experiments import results
-from gemmrepro.judge.ceilings import CEILING_FAMILY, of_operation
+from gemmrepro.judge.carrying import CEILING_FAMILY, of_operation
 from gemmrepro.judge.judging import ON_ANY_GPU
 from gemmrepro.measure.regimes import SUSTAINED
 from gemmrepro.measure.rows import Measurements, capability_of, cubes, is_current, load, load_regimes

@@ -36,17 +36,7 @@ from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, machine_view, runnable, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs
 from gemmrepro.paper.regimes import ALLOWED, PRECISE, Accuracies, regime_lines, use_cases
-from gemmrepro.paper.text import (
-    MARKS,
-    View,
-    anchor,
-    code_spans,
-    counter_anchor,
-    glossary,
-    number,
-    size_text,
-    terms,
-)
+from gemmrepro.paper.text import MARKS, View, anchor, code_spans, counter_anchor, glossary, number, size_text, terms
 from gemmrepro.recordings.limits import Ceilings, limit, sums
 from gemmrepro.registry.articles import article, article_names
 from gemmrepro.registry.requirements import requirement

@@ -11,8 +11,6 @@ Every take of the regimes is checked. Each row is of the last take that has it, 
 its ratio is to that take's baseline. run.json also says how far takes agree.
 """
 
-from __future__ import annotations
-
 import io
 import sys
 from argparse import Namespace

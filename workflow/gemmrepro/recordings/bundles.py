@@ -4,8 +4,6 @@ It holds ``bundle.json``, which names the GPU and lists the SHA-256 of every oth
 under ``<family>/``. The same recordings give the same bytes. What is inside is only ever parsed, within limits.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -16,8 +16,6 @@ that changed is no change of the kernel; elsewhere the cycles, time x clock, whe
 is no slower kernel. A row is SAME if the interval of its relative time lies within `BAND`, and UNCLEAR otherwise.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 import tempfile

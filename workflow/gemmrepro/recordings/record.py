@@ -18,8 +18,6 @@ command continues from there; exit code 75 means that the budget ended first. Fi
 family is complete.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -43,8 +41,8 @@ from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.core.paths import ROOT
 from gemmrepro.core.schemas import merged
 from gemmrepro.errors import UserError
-from gemmrepro.gates.combined import gate, summary_line
 from gemmrepro.gates.operations import key_on
+from gemmrepro.gates.stage import gate, summary_line
 from gemmrepro.gpu import device
 from gemmrepro.measure import regimes as regime_files
 from gemmrepro.measure.columns import COUNTER_COLUMNS, SUMMARY_COLUMNS

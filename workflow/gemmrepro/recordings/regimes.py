@@ -5,8 +5,6 @@ takes agree, on one card or two of a model, is told by medians of rows of the sa
 would tell binaries apart. Between cards, a card's value is the mean of its takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,9 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.names import LIBRARY
 from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT, REGIME_READING, REGIME_ROW, REGIME_SAMPLE, SET
-from gemmrepro.measure.derived import regime_cells
 from gemmrepro.measure.recording import CEILINGS, check_cells, check_manifest, mark, read_rows, refused
 from gemmrepro.measure.regimes import FILES, READINGS, REGIMES, RUN, SAMPLES, SUMMARY, takes
-from gemmrepro.measure.rows import RegimePoint, Subject, by_point
+from gemmrepro.measure.rows import RegimePoint, Subject, by_point, regime_cells
 from gemmrepro.recordings.limits import check_limits
 from gemmrepro.recordings.sweeps import Recording, ceilings_of, check_follow, check_rates, read_run, read_table
 from gemmrepro.registry import card

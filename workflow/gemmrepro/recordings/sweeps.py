@@ -16,15 +16,7 @@ import numpy as np
 from gemmrepro import operands, registry
 from gemmrepro.core.names import LIBRARY, RESTORE
 from gemmrepro.errors import UserError
-from gemmrepro.measure import derived
-from gemmrepro.measure.columns import (
-    COUNTER_COLUMNS,
-    COUNTER_ROW,
-    SAMPLE,
-    SUMMARY_COLUMNS,
-    Table,
-    kinds,
-)
+from gemmrepro.measure.columns import COUNTER_COLUMNS, COUNTER_ROW, SAMPLE, SUMMARY_COLUMNS, Table, kinds
 from gemmrepro.measure.plan import Point, Settings, plan_points
 from gemmrepro.measure.recording import (
     CEILINGS,
@@ -49,6 +41,7 @@ from gemmrepro.measure.recording import (
     read_rows,
     refused,
 )
+from gemmrepro.measure.rows import NOT_COMPARED, rate_cells, ratio_cells, time_cells
 from gemmrepro.operations import Shape
 from gemmrepro.recordings.limits import Ceilings, check_gates, check_limits
 from gemmrepro.registry import Kernel, card
@@ -129,8 +122,8 @@ def check_samples_of(family: str, rows: Rows, samples: Mapping[tuple[str, ...], 
         if bool(row["baseline"]) != (own.baseline is not None):
             other = "a baseline, and its samples have none" if row["baseline"] else "none of its samples' baseline"
             raise refused(path, place, f"{named(row)} has {other}")
-        compared = derived.NOT_COMPARED if own.baseline is None else derived.ratio_cells(own.times, own.baseline)
-        return {**derived.time_cells(own.times), **compared}
+        compared = NOT_COMPARED if own.baseline is None else ratio_cells(own.times, own.baseline)
+        return {**time_cells(own.times), **compared}
 
     keys = {point: {taken.build_key} for point, taken in samples.items()}
     check_follow(family, rows, POINT, keys, cells, path)
@@ -182,7 +175,7 @@ def check_rates(family: str, rows: Iterable[Mapping[str, str]], path: Path) -> N
         if row["status"] == "stale":
             continue
         shape, median = Shape(int(row["m"]), int(row["n"]), int(row["k"])), float(row["median_us"])
-        possible = [derived.rate_cells(median, *operands.work(kernel, shape)) for kernel in kernels_behind(family, row)]
+        possible = [rate_cells(median, *operands.work(kernel, shape)) for kernel in kernels_behind(family, row)]
         wrong = [[name for name in cells if not close(row[name], cells[name], RATES)] for cells in possible]
         if all(wrong):
             column = wrong[0][0]

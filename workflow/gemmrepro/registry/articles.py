@@ -4,8 +4,6 @@
 kernels are, `claims.yaml` what it states, and `figures.py` draws its tables and charts beside what was measured.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +33,7 @@ class Article:
         headlines: the claims that it is known for, by id, as the report's first picture calls them.
         tagline: what the report's title asks of the first of them; one article at most has it.
         stories: what became of some claims, by id, for the report's first page.
-        derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.derived`).
+        derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.claims`).
         causes: patterns of the ids of claims that a cause of kernels/mechanisms.yaml explains, by its id.
     """
 

@@ -4,8 +4,6 @@ A process launches on one card, the one that `gpu.device.open_gpu` opens. Who as
 recording is of it, asks within `of`. Elsewhere it is the reference, an H100 or H200.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rates of GPUs by their data sheets (kernels/chips.yaml), and the most that SMs can issue."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping

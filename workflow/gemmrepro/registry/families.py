@@ -1,7 +1,5 @@
 """Looks up families, kernels and tuned constants under kernels/."""
 
-from __future__ import annotations
-
 import difflib
 import json
 import os

@@ -6,8 +6,6 @@ is always a rung of its own: its source has functions for many kernels, or it co
 kernels of that source (other slices, other moduli).
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from itertools import takewhile
 

@@ -1,7 +1,5 @@
 """Needs of kernels that a GPU may lack: asked of the record, before anything is compiled, loaded or judged."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 

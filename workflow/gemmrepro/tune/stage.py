@@ -11,8 +11,6 @@ toolkit. Both can be resumed: the same command continues where a killed one stop
 what the registry's tuned kernels are built with.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -26,8 +24,8 @@ from gemmrepro.core.files import read_json, write_atomic
 from gemmrepro.core.journal import card_of, end_with_parent
 from gemmrepro.errors import UserError
 from gemmrepro.registry import Tunable
-from gemmrepro.tune import candidates
-from gemmrepro.tune.candidates import Listing, compile_all, say
+from gemmrepro.tune import bench
+from gemmrepro.tune.bench import Listing, compile_all, say
 
 
 def parse_sizes(text: str) -> list[int]:
@@ -61,7 +59,7 @@ def measure_step(arguments: Namespace) -> int:
     if not arguments.worker:
         command = [sys.executable, "-m", "gemmrepro", "tune-measure", "--worker", "--kernel", tunable.id]
         command += ["--sizes", arguments.sizes, "--candidates", str(arguments.candidates), "--out", str(arguments.out)]
-        return candidates.supervise(command, journal)
+        return bench.supervise(command, journal)
     # Only here: the toolkits' images need not hold what measuring takes.
     from gemmrepro.gpu import device
     from gemmrepro.tune.bench import Bench, search
@@ -71,8 +69,8 @@ def measure_step(arguments: Namespace) -> int:
     with device.exclusive(session):
         try:
             search(Bench(session, listing, journal), sizes, arguments.out)
-        except candidates.Broken:
-            return candidates.REPLACE
+        except bench.Broken:
+            return bench.REPLACE
     return 0
 
 

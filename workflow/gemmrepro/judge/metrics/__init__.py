@@ -3,8 +3,6 @@
 A new word is one object here and an entry in claims.schema.yaml, whose description of it the report prints as its rule.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from gemmrepro.judge.metrics.base import FigureMetric, Untestable

@@ -1,7 +1,5 @@
 """The interface of a metric, and what most metrics share: one value, compared with the published figure."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -1,16 +1,14 @@
 """Numbers of an article against each other: arithmetic on its published rows, without any measurement."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gemmrepro.core.text import as_published, format_number
+from gemmrepro.judge.carrying import evaluate, names_in
 from gemmrepro.judge.claim import Claim, Problem
 from gemmrepro.judge.evidence import Evidence, Value
-from gemmrepro.judge.expressions import evaluate, names_in
 from gemmrepro.judge.metrics.base import FigureMetric, Reading, Readings, exhibit
 from gemmrepro.judge.rules import CONSISTENT, CONTRADICTORY, Verdict, difference
 

@@ -8,8 +8,6 @@ A claim on many published rows gives the columns `by` which each picks its point
 stands for the row's d. Each value is compared with its own row, `near` it (relative) or within a `factor`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Quantities of kernels, read from their summary rows: rates, times, ratios, speed-ups and orders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -11,7 +9,7 @@ import pandas as pd
 from gemmrepro import registry
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.errors import UserError
-from gemmrepro.judge.ceilings import CEILING_FAMILY, measured_ceiling
+from gemmrepro.judge.carrying import CEILING_FAMILY, measured_ceiling
 from gemmrepro.judge.claim import Claim, Problem
 from gemmrepro.judge.evidence import Evidence, NotMeasured, Value
 from gemmrepro.judge.metrics.base import FigureMetric, Reading, Readings, gate_note
