@@ -5,7 +5,7 @@
 // Parameters: 1024 threads a block and at most 4096 blocks, as in the article. Its kernel promises no size of a block;
 //             the promise here changes no instruction (sm_80, sm_90).
 // Published:  at small sizes as fast as wider accesses; float faster than the 32-bit copy with a cast (A100).
-// Expected:   1.0's time, for memory bounds it: the machine code has a few more instructions a turn.
+// Expected:   the time of our own scalar copy, for memory bounds it: the code has a few more instructions a turn.
 // Takes:      a turn adds the grid's threads to an int, so n is at most 2^31 less these. Multiples of 128: see 1.6.
 
 #include "common/element.cuh"

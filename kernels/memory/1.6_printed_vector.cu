@@ -6,7 +6,7 @@
 // Parameters: 1024 threads a block and at most 4096 blocks, as in the article. Its kernels promise no size of a block;
 //             the promise here changes no instruction, but the order of int4's for sm_80.
 // Published:  no great difference at small sizes, some from a few MB on; of floats, int is slower than scalar (A100).
-// Expected:   times of 1.1 to 1.3 within 5%: conversion and division cost some ten instructions a thread, once.
+// Expected:   our own wide copies' times within 5%: conversion and division cost ten instructions or so a thread.
 // Takes:      multiples of 128 up to 2^31 less the grid's threads. An fp32 has 24 bits, so every such n is one, and its
 //             quotient is exact; the kernel leaves out the last elements of a length that is no multiple of an access.
 

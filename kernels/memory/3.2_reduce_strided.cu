@@ -2,8 +2,8 @@
 //
 // New:        the first threads do a step's additions, at places 2, 4, 8 ... apart: whole warps are idle or busy.
 // Parameters: as 3.1.
-// Expected:   faster than 3.1 by the warps that leave; what is left is that the places of a warp's lanes fall into one
-//             bank of shared memory up to 32 deep.
+// Expected:   faster than the divergent tree by the warps that leave; what is left is that the places of a warp's lanes
+//             fall into one bank of shared memory up to 32 deep.
 // Takes:      any n.
 
 constexpr int THREADS = 256;

@@ -2,7 +2,7 @@
 //
 // New:        the tree is unrolled: THREADS is known to the compiler.
 // Parameters: as 3.4.
-// Expected:   little: the compiler has unrolled 3.5's loop already, as its bounds are constants there too.
+// Expected:   little: the compiler has unrolled the loop of the last warp already, whose bounds are constants too.
 // Takes:      any n.
 
 constexpr int THREADS = 256;

@@ -121,7 +121,7 @@ def test_stories_of_articles_are_told_with_their_numbers() -> None:
     stories = [story for name in article_names() for story in article(name).stories.items()]
     told = {name: findings.told(text, known[name], {}) for name, text in stories}
     assert len(told) == 6 and all(text.startswith("<strong>") for text in told.values())
-    assert "Sums up to <span data-recorded>461</span> times worse inside" in told["ada.outside"]
+    assert "inside the tensor core err up to <span data-recorded>461</span> times as much" in told["ada.outside"]
     with pytest.raises(UserError, match=r"^line 1: \{ratio\}: a reference is a column"):
         findings.told("{ratio}", "ladder", {})
 

@@ -157,6 +157,11 @@ def test_a_toolkit_that_did_not_compile_has_no_static_verdict_and_its_recording_
     view = gate_view(result, WARPTILE)
     seen = [(toolkit.static, toolkit.compiled) for toolkit in view.toolkits]
     assert seen == [("not compiled", False), ("passed", True)] and view.static_passed and view.numeric_passed
+    result["toolkits"]["cuda12"]["numeric"] = {"status": "not run"}
+    view = gate_view(result, WARPTILE)
+    assert view.numeric_passed and not view.open, "there is no binary to run"
+    result["toolkits"]["cuda12"]["static"]["passed"] = True
+    assert gate_view(result, WARPTILE).open == "not run"
 
 
 def test_recorded_verdicts_are_found_by_family_and_none_is_not_run(record, tmp_path):

@@ -54,20 +54,14 @@ HOLDS = {
 """The verdicts on what was judged here."""
 
 
-def judged(inputs: Inputs) -> list[ClaimView]:
-    """The articles' statements that were judged by a measurement."""
-    return [claim for claim in inputs.verdicts.claims if claim.register == ARTICLE and claim.verdict in HOLDS]
-
-
 def compared(inputs: Inputs) -> list[tuple[ClaimView, float]]:
-    """Those with one judged value, one published figure and a tolerance, each with measured over what is expected."""
+    """The articles' statements that one value judged within a tolerance, each with measured over what is expected."""
     found = []
-    for claim in judged(inputs):
+    for claim in inputs.verdicts.claims:
         wanted = inputs.published.get(claim.id) if claim.expected is None else claim.expected
-        if claim.tolerance is not None and len(claim.judged) == 1 and wanted:
-            over = claim.judged[0].value / wanted
-            if over > 0 and math.isfinite(over):
-                found.append((claim, over))
+        alone = claim.register == ARTICLE and claim.tolerance is not None and len(claim.judged) == 1
+        if alone and claim.verdict in HOLDS and wanted and 0 < (over := claim.judged[0].value / wanted) < math.inf:
+            found.append((claim, over))
     return found
 
 
@@ -83,7 +77,7 @@ def headlines(inputs: Inputs) -> Drawing:
     shown = known_for(inputs.verdicts.claims, inputs.published)
     title, alt = "Headline claims: not measured", "Dumbbells of headline claims, without data: nothing was judged."
     if shown:
-        counts = Counter(each.judge.verdict for each in shown)
+        counts = Counter(each.claim.verdict for each in shown)
         title = f"Of {len(shown)} headline claims {counts['reproduced']} hold on {inputs.gpu}"
         far = max(shown, key=lambda each: abs(math.log(each.measured / each.published)))
         alt = finding(
@@ -91,13 +85,12 @@ def headlines(inputs: Inputs) -> Drawing:
             f"Farthest: {far.article}, {far.name}: {far.texts[0]} in print, {far.texts[1]} here.",
         )
     caption = (
-        "What each article is known for, as a multiple of what it is compared with. Throughputs are drawn over the "
-        "throughput expected here from the published share of the peak."
+        "What each article is known for, as a multiple of what it is compared with. What scales with the chip is drawn "
+        "over what the published value makes expect here, which follows “so”."
     )
     caption += " †: by our own program of the same idea." if any(each.mark for each in shown) else ""
     table = [
-        {"article": each.article, "claim": each.claim.id, "verdict": each.judge.verdict}
-        | {"program": each.claim.program}
+        {"article": each.article, "claim": each.claim.id, "verdict": each.claim.verdict, "program": each.claim.program}
         | {"what": each.name, "published": each.published, "measured": each.measured}
         for each in shown
     ]
@@ -111,8 +104,8 @@ def _paint_headlines(shown: Sequence[View], page: Page) -> Figure:
         name = (each.name if page.narrow else f"{each.article}\n{each.name}") + each.mark
         cells = {"panel": "gain" if each.published > GAIN else "", "name": name}
         lines.append({**cells, "kind": "print", "x": each.published})
-        lines.append({**cells, "kind": each.judge.verdict, "x": each.measured})
-        article = textwrap.shorten(each.article, 24, placeholder="…")
+        lines.append({**cells, "kind": each.claim.verdict, "x": each.measured})
+        article = textwrap.shorten(each.article, 16 if " " in here else 24, placeholder="…")
         both = {"": f"{article}: {text} → {here}"} if page.narrow else {"print": text, "here": here}
         texts.append({**cells, **both})
     panels = {

@@ -73,11 +73,11 @@ def _new(name: str) -> int:
 
 def _check(name: str, text: Path | None) -> int:
     found, problems = list[Claim](), list[str]()
-    for step in (articles.article_names, lambda: found.extend(_claims(name)), lambda: tables.of_article(name)):
+    for step in (lambda: found.extend(_claims(name)), lambda: tables.of_article(name), articles.known_for):
         try:
             step()
         except UserError as error:
-            problems += error.lines
+            problems += [line for line in error.lines if line not in problems]
     if not problems:
         problems = [*_unclaimed(name, found), *_unknown(name, found), *_untold(name, found)]
         problems += _uncovered(name, text) if text else ()
@@ -122,7 +122,8 @@ def _unclaimed(name: str, found: Sequence[Claim]) -> Iterator[str]:
 def _unknown(name: str, found: Sequence[Claim]) -> Iterator[str]:
     """A line for each claim, and each cause of one, that article.yaml names and that is none, or family of a figure."""
     text, path = articles.article(name), articles.folder(name) / articles.ARTICLE
-    ids, causes = [claim.id for claim in found], schemas.parse_yaml((paths.KERNELS_DIR / _CAUSES).read_text())
+    judges = {claim.id: claim.covered_by for claim in found}
+    ids, causes = list(judges), schemas.parse_yaml((paths.KERNELS_DIR / _CAUSES).read_text())
     known, cause_of = {entry["id"] for entry in causes["mechanisms"]}, dict[str, str]()
     named = [("headlines", each, each) for each in text.headlines] + [("stories", each, each) for each in text.stories]
     named += [("causes", cause, pattern) for cause, patterns in text.causes.items() for pattern in patterns]
@@ -132,6 +133,8 @@ def _unknown(name: str, found: Sequence[Claim]) -> Iterator[str]:
             yield f"{place}: kernels/{_CAUSES} has no cause '{entry}'; name one of {', '.join(sorted(known))}."
         elif not (matched := fnmatch.filter(ids, pattern)):
             yield f"{place}: no claim of {name} is called '{pattern}'; name one that `article judge {name}` prints."
+        elif key == "headlines" and (judge := judges[entry]):
+            yield f"{place}: {judge} carries the verdict of '{entry}'; name {judge}, or give '{entry}' its own."
         elif key == "causes" and (two := [each for each in matched if cause_of.setdefault(each, entry) != entry]):
             yield f"{place}: {two[0]} has the cause {cause_of[two[0]]} too; leave one."
     for table in tables.of_article(name):

@@ -144,33 +144,28 @@ def _measured_view(entry: Mapping[str, Any], value: Mapping[str, Any], place: Pl
 def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]) -> list[View]:
     """The claims that articles are known for and that one number judged, the article with most decided ones first.
 
-    `published` (by claim id) and `measured` are multiples of what they are compared with, or of what a share of the
-    chip makes expect here; `texts` are both with their units. `judge` is the claim that the verdict is of: `claim`, or
-    what covers it; `mark` a dagger where the program is not the author's.
+    `published` (by claim id) and `measured` are multiples of what they are compared with, or of what the chips' rates
+    make expect here; `texts` have units. `quote` are the title's words for it; `mark` tells another's program by a †.
     """
-    known = {claim.id: claim for claim in claims}
+    known = {claim.id: claim for claim in claims if claim.verdict in (*DECIDED, UNDECIDED, NOT_COMPARABLE)}
     stated = Counter(claim.article for claim in known.values() if claim.verdict in DECIDED)
     found = []
-    for text in map(article, sorted(article_names(), key=lambda name: -stated[name])):
-        for name, words in text.headlines.items():
-            claim = known.get(name)
-            judge = claim and known.get(claim.covered_by or name)
-            if not claim or not judge or judge.verdict not in (*DECIDED, UNDECIDED, NOT_COMPARABLE):
+    for text in sorted(articles.known_for(), key=lambda text: -stated[text.name]):
+        for place, (name, words) in enumerate(text.headlines.items()):
+            claim, value = known.get(name), published.get(name)
+            if not claim or not value or len(claim.judged) != 1:
                 continue
-            value, here = published.get(name), claim.judged[0] if len(claim.judged) == 1 else None
-            if here is None or not value:
-                continue
-            shares = claim.expected is not None
+            here, expected, so = claim.judged[0], claim.expected, claim.expected and f", so {number(claim.expected)}"
             found.append(
                 View(
-                    article=text.short or text.name,
+                    article=article(text.source or text.name).short or text.name,
                     name=words,
                     claim=claim,
-                    judge=judge,
+                    quote="" if place else text.tagline,
                     mark=" †" if claim.program in (SAME_IDEA, OURS) else "",
-                    published=1.0 if shares else value,
-                    measured=here.value / claim.expected if shares else here.value,
-                    texts=(number(value), f"{here.text} {here.unit}" if shares else here.text),
+                    published=1.0 if expected else value,
+                    measured=here.value / (expected or 1),
+                    texts=(number(value) + (so or ""), f"{here.text} {here.unit}".removesuffix(" ratio")),
                 )
             )
     return found

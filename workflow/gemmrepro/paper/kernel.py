@@ -276,8 +276,8 @@ def gate_view(gate: Mapping[str, Any] | None, kernel: registry.Kernel) -> View:
     """The gate of a kernel, ``passed`` if nothing failed; ``not run`` if it is None.
 
     By toolkit `static` is ``passed``, ``failed`` or NOT_COMPILED; `numeric` ``passed``, ``failed``, ``stale``, ``not
-    run``, or ``not measured``. `open` are the statuses of numerical gates without a verdict. `static_passed` and
-    `numeric_passed`: it passed in every toolkit that compiled the kernel, or whose binary is measured.
+    run``, or ``not measured``; `measured` needs a binary. `open` are the statuses of numerical gates without a verdict.
+    `static_passed` and `numeric_passed`: it passed in every toolkit that compiled it, or whose binary is measured.
     """
     toolkits, checks = [], []
     verdicts = sorted(((gate or {}).get("toolkits") or {}).items())
@@ -291,7 +291,7 @@ def gate_view(gate: Mapping[str, Any] | None, kernel: registry.Kernel) -> View:
                 compiled=passed is not None,
                 numeric=status,
                 judged=status in ("passed", "failed"),
-                measured=status != "not measured",
+                measured=status != "not measured" and (passed is not None or status != "not run"),
                 source=numeric.get("source") or "none",
                 gpu=numeric.get("gpu"),
                 reason=numeric.get("reason"),

@@ -282,7 +282,7 @@ def facts(inputs: Inputs, families: Sequence[View]) -> dict[str, Any]:
     }
     binaries = []
     for name, of in gates.items():
-        able = [gate for kernel, gate in of if kernel not in lacking]
+        able = [gate for kernel, gate in of if gate.compiled and kernel not in lacking]
         if left_out := [gate.name for gate in able if not gate.measured]:
             binaries.append(View(name=name, count=len(left_out), of=len(able), toolkits=left_out))
     return {

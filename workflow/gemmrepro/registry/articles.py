@@ -31,6 +31,7 @@ class Article:
         hardware: the name of its chip in chips.yaml, by each name in the column `hardware`; None for what is no GPU.
         toolkits: its claims are judged on the first that has measurements.
         headlines: the claims that it is known for, by id, as the report's first picture calls them.
+        tagline: what the report's title asks of the first of them; one article at most has it.
         stories: what became of some claims, by id, for the report's first page.
         derive: the kinds of claims that follow from its numbers and map (`gemmrepro.judge.claims`).
         causes: patterns of the ids of claims that a cause of kernels/mechanisms.yaml explains, by its id.
@@ -42,6 +43,7 @@ class Article:
     english: str | None = None
     short: str | None = None
     headlines: Mapping[str, str] = field(default_factory=dict)
+    tagline: str = ""
     stories: Mapping[str, str] = field(default_factory=dict)
     authors: Sequence[str] = ()
     date: str | None = None
@@ -84,6 +86,15 @@ def article_names() -> tuple[str, ...]:
             raise UserError(f"{path / ARTICLE} is missing; write it, or remove the folder.")
         names.append(path.name)
     return tuple(names)
+
+
+def known_for() -> list[Article]:
+    """All articles. Raises UserError if two have a tagline."""
+    texts = [article(name) for name in article_names()]
+    for text in [each for each in texts if each.tagline][1:]:
+        where = schemas.place(folder(text.name) / ARTICLE, "tagline")
+        raise UserError(f"{where}: another article has one, and the report one title; leave one of the two.")
+    return texts
 
 
 def article(name: str) -> Article:
