@@ -46,7 +46,7 @@ def lines(in_turn: dict[str, Measurements], regimes: dict[str, Regimes]) -> list
 
 def test_the_best_kernel_is_named_for_each_regime():
     (line,) = lines(*measured())
-    assert (line.family, line.dtype, line.n) == ("hopper", "bf16", 4096)
+    assert (line.family, line.dtype, line.n) == ("hopper", "bf16", 4096) and line.flips
     assert {regime: [entry.kernel for entry in best] for regime, best in line.leaders.items()} == {
         IN_TURN: ["hopper.by_size"],
         SUSTAINED: ["hopper.lockstep"],
@@ -59,6 +59,15 @@ def test_the_best_kernel_is_named_for_each_regime():
     assert f'<a href="#{best.anchor}" aria-label="0.140, joules' in cells.joules(best)
     assert best.anchor == row_anchor(row(best.kernel, SUSTAINED, None)) and best.anchor.endswith(SUSTAINED)
     assert best.error and (best.error.value, best.error.baseline) == (0.0017, 0.0017)
+
+
+def test_a_kernel_that_a_regime_lacks_changes_no_lead_there():
+    """It leads wherever it was measured, and the regime without it says so."""
+    (line,) = lines(*measured())
+    fast, slow = line.leaders[SUSTAINED][0], line.leaders[IN_TURN][0]
+    best = replace(slow, kernel="hopper.by_energy", ratio=1.2, low=1.19, high=1.21)
+    lacking = replace(line, entries={IN_TURN: (fast, best), SUSTAINED: (fast, best), BURST: (fast,)})
+    assert not lacking.flips and lacking.missing == {IN_TURN: [], SUSTAINED: [], BURST: [best]}
 
 
 def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -25,7 +26,7 @@ from gemmrepro.registry import Kernel, ladders
 FAR = 3.0
 """With a rung that is faster than this the axis is logarithmic."""
 
-COLUMNS = ["label", "kernel", "kind", "published", "ratio", "low", "high", "limit", "error", "tflops", "stale", "key"]
+COLUMNS = ["label", "kernel", "n", "kind", "published", "ratio", "low", "high", "limit", "error", "stale", "key"]
 
 
 def made_here(kernels: Sequence[Kernel], rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -56,7 +57,7 @@ def published_ratios(family: str) -> dict[str, Mapping[str, Any]]:
 
 def rungs(measured: Measurements, roof: float = math.nan) -> tuple[int, pd.DataFrame]:
     """A size, and a row for each rung and each of its tuned twins: `kind` is "here" or "tuned".
-    The size is that of the published ratios, else SIZE or the largest measured; `limit`: `roof` (TFLOP/s) as ratio."""
+    The size is that of the published ratios, else SIZE or the largest measured; `limit`: `roof` (TFLOP/s) over the library by itself."""
     family = measured.family
     there, main = published_ratios(family), ladders.steps(family)
     timed = cubes(select(measured.summary, cache=measured.cache, toolkit=measured.toolkit or ""))
@@ -65,6 +66,7 @@ def rungs(measured: Measurements, roof: float = math.nan) -> tuple[int, pd.DataF
     wanted = next((int(row["n"]) for row in there.values()), SIZE)
     size = wanted if wanted in sizes or not sizes else max(sizes)
     rows, found = select(timed, n=size), []
+    libraries = select(cubes(select(measured.summary, cache=measured.cache)), n=size)
     for rung in [*ladders.apart(family), *main]:
         printed = there.get(rung.story.published_system or "", {}).get("value", math.nan)
         about = {"label": ladders.label(rung), "kernel": rung.id, "published": printed, "stale": False}
@@ -72,7 +74,9 @@ def rungs(measured: Measurements, roof: float = math.nan) -> tuple[int, pd.DataF
         for kernel in [rung, *same_type]:
             is_rung = kernel is rung
             for row in made_here([kernel], rows)[-1:] or ([{}] if is_rung else []):
-                limit = roof * row["ratio"] / row["tflops"] if row else math.nan
+                # Not what the library does beside this kernel, whose heat and power slow it: one limit, one value.
+                by_itself = select(libraries, kernel=kernel.timing.baseline, dtype=kernel.compute.dtype_in)["tflops"]
+                limit = roof / by_itself.max() if row and len(by_itself) else math.nan
                 error = row.get("error") if is_scheme(rung) else math.nan
                 own = {"kind": "here"} if is_rung else {"kind": "tuned", "published": math.nan}
                 found.append({**about, **row, **own, "limit": limit, "error": error})
@@ -94,7 +98,10 @@ def draw(
     `ceiling`: the micro-kernel of nothing but the rungs' multiplications. `says`: the title, from the current rungs by
     label and the GPU; by default `_says`."""
     measured = inputs.measured[family]
-    roof = measured_ceiling(inputs.ceilings, ceiling) if inputs.ceilings is not None and ceiling else None
+    roof = None
+    if inputs.ceilings is not None and ceiling:
+        alike = select(inputs.ceilings.summary, cache=measured.cache, toolkit=measured.toolkit or "")
+        roof = measured_ceiling(replace(inputs.ceilings, summary=alike), ceiling)
     size, shown = rungs(measured, roof.value if roof else math.nan)
     own = shown[(shown["kind"] == "here") & shown["ratio"].notna()].set_index("label")
     current, printed = own[~own["stale"].astype(bool)], list(published_ratios(family).values())
@@ -109,7 +116,7 @@ def draw(
         f"{f', built by {measured.toolkit}' if measured.toolkit else ''}.",
         f"Hollow grey: as published for {listed(sorted({row['hardware'] for row in printed}))}{at}." if printed else "",
         "Triangles: the same source, with constants tuned here." if (shown["kind"] == "tuned").any() else "",
-        "Ticks: a loop of that instruction alone." if shown["limit"].notna().any() else "",
+        "Ticks: a loop of that instruction alone, over the library by itself." if shown["limit"].notna().any() else "",
         "Error: of the timed product, relative in the Frobenius norm." if shown["error"].notna().any() else "",
         origin(measured),
     )
@@ -161,9 +168,9 @@ def _says(current: pd.DataFrame, gpu: str) -> str:
     best, least, most = current["ratio"].idxmax(), current["ratio"].min(), current["ratio"].max()
     kernel = registry.kernel(current["kernel"].iloc[0])
     if current["error"].notna().any():  # schemes differ in their error, and what is faster may be no better
-        schemes = f"scheme of {registry.family(kernel.family).title}"
-        ahead = f"Every {schemes} is faster than the library" if least > 1 else ""
-        return f"No {schemes} is as fast as the library" if most < 1 else ahead
+        at, schemes = f" at {int(current['n'].iloc[0])}", f"scheme of {registry.family(kernel.family).title}"
+        ahead = f"Every {schemes} is faster than the library{at}" if least > 1 else ""
+        return f"No {schemes} is as fast as the library{at}" if most < 1 else ahead
     rung = f"{kernel.compute.dtype_in} rung"
     behind = f"No {rung} reaches the library" if most < 1 else f"The fastest {rung} passes the library"
     return f"{behind}: {best} runs at {format_number(most)} of it"

@@ -41,9 +41,9 @@ from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import cubes, row_key, select
 from gemmrepro.paper.claims import ClaimView
 from gemmrepro.paper.claims import headlines as known_for
-from gemmrepro.paper.regimes import PRECISE, Accuracies, RegimeLine, regime_lines
+from gemmrepro.paper.regimes import PRECISE, THE_LIBRARY, Accuracies, RegimeLine, leaders, regime_lines, type_name
 from gemmrepro.paper.text import View
-from gemmrepro.registry import ladders
+from gemmrepro.registry import articles, ladders
 
 HOLDS = {
     "reproduced": Look("reproduced", GOOD, "o"),
@@ -127,7 +127,7 @@ MOST = 12
 def stated(inputs: Inputs, family: str) -> Drawing:
     """The statements of a family's article that compare one number, and each that lies outside its tolerance."""
     shown = [(claim, over) for claim, over in compared(inputs) if claim.family == family]
-    article, counts = registry.family(family).article or family, Counter(claim.verdict for claim, _ in shown)
+    stated_by, counts = _stated_by(family), Counter(claim.verdict for claim, _ in shown)
     far = sorted(shown, key=lambda pair: -abs(math.log2(pair[1])))
     outside = [pair for pair in far if pair[0].verdict != "reproduced"]
     title = f"{_short(family)}, stated in numbers: not measured"
@@ -135,18 +135,20 @@ def stated(inputs: Inputs, family: str) -> Drawing:
     if shown:
         off = pd.DataFrame([(_group(claim), over) for claim, over in outside], columns=["group", "over"])
         ends = off.groupby("group")["over"].agg(["min", "max"])
-        sides = {"below print": ends["max"] < 1, "above print": ends["min"] >= 1}
-        sides["on either side"] = ~(sides["below print"] | sides["above print"])
+        sides = {"below": ends["max"] < 1, "above": ends["min"] >= 1}
+        sides["on either side"] = ~(sides["below"] | sides["above"])
         said = [f"{listed(list(ends.index[groups]))} {side}" for side, groups in sides.items() if groups.any()]
-        differs = f"what differs on {inputs.gpu}: {', '.join(said)}"
+        carried = any(claim.expected is not None for claim, _ in outside)
+        differs = f"{inputs.gpu} against {'what print makes expect' if carried else 'print'}: {', '.join(said)}"
         title = f"{_short(family)}, {differs if said else 'stated in numbers: all holds'}"
+        kinds = [(counts[verdict], one if counts[verdict] == 1 else more) for verdict, (one, more) in _SAID.items()]
         alt = finding(
-            f"Of {len(shown)} statements of {article} with one number {counts['reproduced']} hold, {counts['partly']} "
-            f"hold in part, {counts['not reproduced']} do not and {counts['undecided']} are undecided.",
+            f"Of {len(shown)} statements of {stated_by} with one number "
+            f"{listed([f'{count} {verb}' for count, verb in kinds if count])}.",
             *(f"Farthest: {_printed(claim, inputs)} in print, {_here(claim)} here." for claim, _ in outside[:1]),
         )
     caption = (
-        f"Statements of {article} with one number: measured over published, or over what is expected "
+        f"Statements of {stated_by} with one number: measured over published, or over what is expected "
         "here from the published share of the peak. Those within their tolerance share a line; of the others, on "
         f"which the title rests, the {MOST} farthest have one each."
     )
@@ -181,6 +183,17 @@ def _paint_stated(
     panels = {group: Panel(group, "measured over published", log=True, line=1) for group in groups}
     columns = pd.DataFrame(texts, columns=["panel", "name", "print", "here"])
     return dots(marks(lines), HOLDS, panels, page, texts=columns, joined=False)
+
+
+_SAID = {"reproduced": ("holds", "hold"), "partly": ("holds in part", "hold in part")}
+_SAID |= {"not reproduced": ("does not hold", "do not hold"), "undecided": ("is undecided", "are undecided")}
+"""What is said of one statement, and of several, by verdict."""
+
+
+def _stated_by(family: str) -> str:
+    """The title of its article."""
+    name = registry.family(family).article
+    return f"“{articles.article(name).short or name}”" if name else family
 
 
 def _short(family: str) -> str:
@@ -278,32 +291,40 @@ CONTESTS, NEAR = 3, 0.75
 
 def regimes(inputs: Inputs, family: str) -> Drawing:
     """Speed over the library's by size, a line for each kernel, in turn, sustained and in bursts."""
-    lines: list[RegimeLine] = []
+    every: list[RegimeLine] = []
     if family in inputs.measured and family in inputs.regimes:
         measured, alone = {family: inputs.measured[family]}, {family: inputs.regimes[family]}
         every = regime_lines(measured, alone, Accuracies.of(inputs.results))
-        lines = [line for line in every if line.is_alone and any(line.leaders.values())]
+    lines = [line for line in every if line.is_alone and any(line.leaders.values())]
     frame = _entries(lines)
+    # Kernels that tie with another or with the library have colours too where there are enough of them.
+    room = frame.loc[frame["leads"] != "no", "kernel"].nunique() <= len(SERIES)
+    coloured = frame["leads"].isin(["alone", "tied"] if room else ["alone"])
+    leading = "the fastest kernel, or tied with it" if room else "alone the fastest kernel"
     caption = (
         "Speed over the library's, used in the same way: in turn, alone on a hot GPU, in bursts from rest; 95% "
-        "intervals. Coloured: alone the fastest; grey: slower, or tied. Left out: intervals "
+        f"intervals. Coloured: {leading}; grey: {'slower' if room else 'slower, or tied'}. Left out: intervals "
         "wider than 5%, and what is slower than three quarters of the best."
     )
     table = [
         {"n": int(one.x), "contest": one.contest, "regime": REGIMES[one.regime], "kernel": one.kernel}
-        | {"ratio": one.y, "low": one.low, "high": one.high, "alone the fastest": "yes" if one.is_best else "no"}
+        | {"ratio": one.y, "low": one.low, "high": one.high, "leads": one.leads}
         for one in frame.itertuples()
     ]
-    title, alt = f"{_short(family)}: {_regimes_title(lines)}", _regimes_alt(lines)
-    return Drawing(title, caption, alt, table, lambda page: _paint_regimes(frame, page))
+    title, alt = f"{_short(family)}: {_regimes_title(lines, every)}", _regimes_alt(lines)
+    paint = lambda page: _paint_regimes(frame, coloured, "slower" if room else "tied, or slower", page)  # noqa: E731
+    return Drawing(title, caption, alt, table, paint)
 
 
 def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
-    """A row for each kernel, size and regime of the contests with most kernels that can be drawn."""
+    """A row for each kernel, size and regime of the contests with most kernels that can be drawn.
+    `leads`: "alone"; "tied", with another kernel or the library; or "no"."""
     found = []
     for line in lines:
         for regime, entries in line.entries.items():
-            best, tied = max((entry.ratio for entry in entries), default=0.0), line.leaders[regime]
+            best = max((entry.ratio for entry in entries), default=0.0)
+            ahead = [each.kernel for each in line.leaders[regime]]
+            tied = len(ahead) > 1 or len(leaders([*line.leaders[regime][:1], THE_LIBRARY])) > 1
             precise = [each for each in entries if each.high - each.low <= PRECISE * each.ratio]
             for entry in (each for each in precise if each.ratio >= NEAR * best):
                 about = {
@@ -313,8 +334,9 @@ def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
                     "rung": _name(entry.kernel),
                 }
                 ends = {"x": line.n, "y": entry.ratio, "low": entry.low, "high": entry.high}
-                found.append({**about, **ends, "is_best": len(tied) == 1 and tied[0].kernel == entry.kernel})
-    columns = ["contest", "regime", "kernel", "rung", "x", "y", "low", "high", "is_best"]
+                leads = ("tied" if tied else "alone") if entry.kernel in ahead else "no"
+                found.append({**about, **ends, "leads": leads})
+    columns = ["contest", "regime", "kernel", "rung", "x", "y", "low", "high", "leads"]
     frame = pd.DataFrame(found, columns=columns)
     most = frame.groupby("contest", sort=False)["kernel"].nunique().sort_values(ascending=False, kind="stable")
     return frame[frame["contest"].isin(most.index[:CONTESTS])].sort_values("x", kind="stable")
@@ -355,16 +377,16 @@ def _where(line: RegimeLine, lines: Sequence[RegimeLine]) -> str:
     """The name of a contest: its type, with its baseline's kind where there are several, and its bound."""
     several = len({each.baseline for each in lines if each.dtype == line.dtype}) > 1
     kind = line.baseline.partition(".gemm")[2].replace("_", " ").strip() if several else ""
-    return ", ".join(filter(None, [line.dtype, kind, "" if line.is_bounded else "by norms"]))
+    return ", ".join(filter(None, [type_name(line.dtype), kind, "" if line.is_bounded else "by norms"]))
 
 
-def _paint_regimes(frame: pd.DataFrame, page: Page) -> Figure:
+def _paint_regimes(frame: pd.DataFrame, coloured: pd.Series, others: str, page: Page) -> Figure:
     frame = frame.assign(panel=frame["contest"] + "/" + frame["regime"])
-    best = frame[frame["is_best"].astype(bool)]
+    best = frame[coloured]
     colours = dict(zip(best["rung"].unique(), zip(SERIES, MARKERS, strict=True), strict=False))
     looks = {rung: Look(rung, colour, marker) for rung, (colour, marker) in colours.items()}
     for place, kernel in enumerate(frame["kernel"].unique()):
-        looks[f"{kernel} "] = Look("" if place else "tied, or slower", PUBLISHED, ".", size=4, dash="-")
+        looks[f"{kernel} "] = Look("" if place else others, PUBLISHED, ".", size=4, dash="-")
     lines = pd.concat([best.assign(series=best["rung"]), frame.assign(series=frame["kernel"] + " ")])
     low = max(0.0, math.floor(10 * min([0.95, *frame["y"]]) - 0.2) / 10)
     contests = list(frame["contest"].unique()) or [""]
@@ -377,13 +399,14 @@ def _paint_regimes(frame: pd.DataFrame, page: Page) -> Figure:
     return curves(marks(lines.to_dict("records")), looks, panels, page, **options)
 
 
-def _regimes_title(lines: Sequence[RegimeLine]) -> str:
+def _regimes_title(lines: Sequence[RegimeLine], every: Sequence[RegimeLine]) -> str:
     if not lines:
         return "the best kernel by size and regime: not measured"
-    if flips := [f"{line.dtype} {line.n}" for line in lines if line.flips]:
+    if flips := [f"{_where(line, lines)} at {line.n}" for line in lines if line.flips]:
         return f"the fastest kernel changes with its use in {listed(flips[:4])}"
-    if all(best[0].low > 1 for line in lines for best in line.leaders.values() if best):
-        return "the best kernel is faster than the library wherever intervals are known"
+    slow = max((line.n for line in every for best in line.leaders.values() if best and best[0].low <= 1), default=0)
+    if ahead := [line.n for line in lines if line.n > slow]:
+        return f"from {min(ahead)} on the best kernel is faster than the library, wherever intervals are known"
     return "the same kernels lead, or tie, in turn, sustained and in bursts"
 
 
@@ -393,7 +416,8 @@ def _regimes_alt(lines: Sequence[RegimeLine]) -> str:
     sentences = []
     for line in sorted(lines, key=lambda line: (not line.flips, -line.n)):
         each = [
-            f"{_name(best[0].kernel)} {format_number(best[0].ratio)} {REGIMES[regime]}{' (tied)' if best[1:] else ''}"
+            f"{_name(best[0].kernel)} {format_number(best[0].ratio)} {REGIMES[regime]}"
+            + (f" (tied with {listed([registry.kernel(tied.kernel).rung for tied in best[1:]])})" if best[1:] else "")
             for regime, best in line.leaders.items()
             if best
         ]

@@ -164,9 +164,21 @@ class RegimeLine:
 
     @property
     def flips(self) -> bool:
-        """Whether no kernel is the best, or ties with it, in every regime that has one."""
-        best = [{entry.kernel for entry in entries} for entries in self.leaders.values() if entries]
-        return bool(best) and not set.intersection(*best)
+        """Whether of the kernels with an interval in every regime that has one none is the best, or ties, in all."""
+        known = [[each for each in entries if not math.isnan(each.low)] for entries in self.entries.values()]
+        known = [entries for entries in known if entries]
+        shared = set.intersection(*({each.kernel for each in entries} for entries in known)) if known else set()
+        best = [{each.kernel for each in leaders(each for each in own if each.kernel in shared)} for own in known]
+        return bool(shared) and not set.intersection(*best)
+
+    @property
+    def missing(self) -> dict[str, list[Entry]]:
+        """By regime, of the kernels that lead elsewhere those that were not measured in it."""
+        elsewhere = {best[0].kernel: best[0] for best in self.leaders.values() if best}
+        return {
+            regime: [elsewhere[name] for name in elsewhere.keys() - {each.kernel for each in entries}]
+            for regime, entries in self.entries.items()
+        }
 
     @property
     def is_alone(self) -> bool:
@@ -290,11 +302,15 @@ _SUMS = {"gemm_fast": "sums in the tensor core", "gemm_block_scaled": "block sca
 """Words that set a library's call apart from an ordinary product of its types."""
 
 
+def type_name(dtype: str) -> str:
+    """The type as text has it: ``FP8 E4M3``, ``bf16``."""
+    return dtype if dtype.startswith("b") else dtype.upper().replace("_", " ")
+
+
 def _use(line: RegimeLine, several: Collection[str]) -> str:
     """The name of a contest: its type, how it adds, and its bound where there are two kinds."""
-    kind = line.dtype.upper().replace("_", " ") if line.dtype[0] != "b" else line.dtype
     bound = ("certified" if line.is_bounded else "fast") if line.dtype in several else ""
-    return ", ".join(filter(None, [kind, _SUMS.get(line.baseline.rpartition(".")[2], ""), bound]))
+    return ", ".join(filter(None, [type_name(line.dtype), _SUMS.get(line.baseline.rpartition(".")[2], ""), bound]))
 
 
 def _recommendation(regime: str, sizes: Sequence[tuple[RegimeLine, Mapping[str, Entry]]]) -> View:
