@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -57,7 +56,7 @@ def published_ratios(family: str) -> dict[str, Mapping[str, Any]]:
 
 def rungs(measured: Measurements, roof: float = math.nan) -> tuple[int, pd.DataFrame]:
     """A size, and a row for each rung and each of its tuned twins: `kind` is "here" or "tuned".
-    The size is that of the published ratios, else SIZE or the largest measured; `limit`: `roof` (TFLOP/s) over the library by itself."""
+    The size is that of the published ratios, else SIZE or the largest; `limit`: `roof` (TFLOP/s) over the library."""
     family = measured.family
     there, main = published_ratios(family), ladders.steps(family)
     timed = cubes(select(measured.summary, cache=measured.cache, toolkit=measured.toolkit or ""))
@@ -98,10 +97,7 @@ def draw(
     `ceiling`: the micro-kernel of nothing but the rungs' multiplications. `says`: the title, from the current rungs by
     label and the GPU; by default `_says`."""
     measured = inputs.measured[family]
-    roof = None
-    if inputs.ceilings is not None and ceiling:
-        alike = select(inputs.ceilings.summary, cache=measured.cache, toolkit=measured.toolkit or "")
-        roof = measured_ceiling(replace(inputs.ceilings, summary=alike), ceiling)
+    roof = measured_ceiling(inputs.ceilings, ceiling) if inputs.ceilings is not None and ceiling else None
     size, shown = rungs(measured, roof.value if roof else math.nan)
     own = shown[(shown["kind"] == "here") & shown["ratio"].notna()].set_index("label")
     current, printed = own[~own["stale"].astype(bool)], list(published_ratios(family).values())

@@ -21,13 +21,11 @@ Problem = tuple[str, str]
 @dataclass(frozen=True)
 class Claim:
     """One claim with its published rows (dicts of the columns of numbers.csv) looked up.
-
     `compute` holds its metric's keys (gemmrepro.judge.metrics). `published` is empty where the article gives no figure.
     `covered_by` is the id of the claim that judges the same in other units; `correction` the class of a wrong
     statement, what is true instead and how that is known; `regime` how the article measured. Within `within_factor` of
     the published value a claim is partly right; with `same_side` it has to lie on that value's side of 1. `throughput`
-    is the published rate of a kernel whose ratio to a library is claimed.
-    """
+    is the published rate of a kernel whose ratio to a library is claimed."""
 
     id: str
     family: str

@@ -173,11 +173,9 @@ def headlines(claims: Iterable[ClaimView], published: Mapping[str, float | None]
 
 class Reference(View):
     """An article that is reproduced (articles/*/article.yaml), or a work that is cited (references.yaml).
-
     `number` is its place in the list, from 1; `articles` names the articles that are this text; `english` translates
     its title, `short` is what pictures call it; `gpus` those of its figures; `parts` the posts of a series. What is not
-    known is None, or empty.
-    """
+    known is None, or empty."""
 
     @property
     def by(self) -> str:

@@ -61,11 +61,9 @@ def table_view(
     family: registry.Family, measured: Measurements, accuracies: Accuracies, ceilings: Mapping[str, float]
 ) -> View:
     """A family's main table: its levels at the article's size if it was measured, else at the largest that was.
-
     Each level has its figures in print, a cell for each toolkit and cache state, and its error if it emulates FP64.
     Baselines have their lowest and highest throughput, since the clock moves both; `ran` is the GPU kernel that they
-    ran.
-    """
+    ran."""
     compared = ladders.compared(family.name)
     cubic = cubes(measured.summary)
     sizes = sorted({int(n) for n in cubic["n"]}) if compared else []
@@ -155,12 +153,10 @@ def experiment_view(family: str, results: Results, inputs: Inputs) -> View:
 
 def family_view(name: str, inputs: Inputs) -> View:
     """A family's page.
-
     `timed` is false if only experiments run its kernels; `unmeasured`: they are timed, and no rows or results are
     there. `statements` counts what an article states about it, less what others cover, `counts` these by verdict.
     `own_rows` are the rows of its kernels, with their levels' names; `links` the files of its sweep, `alone_links`
-    those of its regimes.
-    """
+    those of its regimes."""
     family = registry.family(name)
     measured = inputs.measured[name]
     samples = samples_by_row(measured)

@@ -46,11 +46,9 @@ _RULE = re.compile(r"^(svg|\.\w+)(?=\{)", re.MULTILINE)
 
 def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
     """A figure, whose SVG and CSV go to `files`; one that was not drawn has no `svg`.
-
     `title` is the finding, where one follows from the data; `narrow` the SVG for fewer than 480 pixels; `link` and
     `csv` the places of the files, `table` the numbers drawn, by `columns`. `keys` and `rows` are the keys and ids of
-    the rows that it draws, `links` by line of `table` the ids by column.
-    """
+    the rows that it draws, `links` by line of `table` the ids by column."""
     folder = figures / family
     svg, sidecar = folder / f"{name}.svg", folder / f"{name}.json"
     is_drawn = svg.is_file() and sidecar.is_file()
@@ -95,11 +93,9 @@ def _csv(columns: Sequence[str], table: Sequence[Mapping[str, Any]]) -> str:
 
 def inline_svg(svg: str, name: str) -> Markup:
     """An SVG file's text as an element of a page.
-
     Ids get a prefix, short since hundreds of marks refer to one, and styles hold within this figure alone. The page
     sets the colours of dark mode; screen readers read the title and description. Raises UserError if `svg` holds no
-    SVG, or one that could run a script.
-    """
+    SVG, or one that could run a script."""
     element = re.search(r"<svg\b.*</svg>", svg, re.DOTALL)
     if not element:
         raise UserError(f"figure {name} is not an SVG; draw the figures again.")

@@ -111,11 +111,9 @@ def dynamic_shared(kernel: registry.Kernel) -> int:
 
 def kernel_view(kernel: registry.Kernel, inputs: Inputs, samples: Samples) -> View:
     """A kernel's page; `samples` are its family's.
-
     `declared` is the kernel, `alone` and `counters` its rows of the regimes and of counters.csv, `expected` what its
     author expected before it was measured. Its `source` has no `markup` where it is missing; `first` is the kernel
-    whose page prints it if not this one.
-    """
+    whose page prints it if not this one."""
     measured = inputs.measured[kernel.family]
     rows = measured.summary[measured.summary["kernel"] == kernel.id].sort_values(["m", "n", "k", "cache", "toolkit"])
     counters = measured.counters[measured.counters["kernel"] == kernel.id]
@@ -168,11 +166,9 @@ _EXPECTED = re.compile(
 
 def evidence_view(kernel: registry.Kernel, measured: Measurements) -> View | None:
     """A kernel's speed and the counters that explain its gain, beside the kernel before; None if it names no counter.
-
     The size is the article's if both kernels were counted there, else the largest of both. A line's `name` is the
     profiler's, empty for a speed; `change` the factor between the two, a dash unless both are current; `formula` its
-    quotient.
-    """
+    quotient."""
     if not kernel.story.evidence:
         return None
     before = before_of(kernel, measured)
@@ -274,11 +270,9 @@ NOT_COMPILED = "not compiled"
 
 def gate_view(gate: Mapping[str, Any] | None, kernel: registry.Kernel) -> View:
     """The gate of a kernel, ``passed`` if nothing failed; ``not run`` if it is None.
-
     By toolkit `static` is ``passed``, ``failed`` or NOT_COMPILED; `numeric` ``passed``, ``failed``, ``stale``, ``not
     run``, or ``not measured``; `measured` needs a binary. `open` are the statuses of numerical gates without a verdict.
-    `static_passed` and `numeric_passed`: it passed in every toolkit that compiled it, or whose binary is measured.
-    """
+    `static_passed` and `numeric_passed`: it passed in every toolkit that compiled it, or whose binary is measured."""
     toolkits, checks = [], []
     verdicts = sorted(((gate or {}).get("toolkits") or {}).items())
     for name, verdict in verdicts:

@@ -176,7 +176,7 @@ class RegimeLine:
         """By regime, of the kernels that lead elsewhere those that were not measured in it."""
         elsewhere = {best[0].kernel: best[0] for best in self.leaders.values() if best}
         return {
-            regime: [elsewhere[name] for name in elsewhere.keys() - {each.kernel for each in entries}]
+            regime: [best for name, best in elsewhere.items() if name not in {each.kernel for each in entries}]
             for regime, entries in self.entries.items()
         }
 
@@ -257,10 +257,8 @@ def _number(cell: Any) -> float | None:
 
 def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
     """The kernel to use in each contest: sustained, or in turn where nothing was sustained; the library competes.
-
     A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or ties. `lines`
-    are those of its sizes, `entries` the kernel's, or the best one's beside the library; `ties` are with sizes.
-    """
+    are those of its sizes, `entries` the kernel's, or the best one's beside the library; `ties` are with sizes."""
     found = []
     for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):
         contest = list(group)

@@ -63,11 +63,9 @@ def twins(kernel: Kernel) -> list[Kernel]:
 
 def before(kernel: Kernel, current: Collection[str] = ()) -> Kernel | None:
     """The kernel of the same input type that its gain is measured against; None if there is none.
-
     It is that of `Story.gain_over`; of a tuned kernel the first of its source; else the previous rung, for an article's
     rung the article's previous one. Rungs without a current row (`current`) are passed over, so that an inserted rung
-    changes nothing until it is measured; where neither it nor an earlier rung is current, none is.
-    """
+    changes nothing until it is measured; where neither it nor an earlier rung is current, none is."""
     if not kernel.timing.baseline or not kernel.problem.operation.ladder:
         return None
     if kernel.story.gain_over:
