@@ -278,7 +278,7 @@ def takes(*found: tuple[str, str, dict[str, float]]):
     """Takes by card, build key, and the median times of kernels."""
     cells = dict.fromkeys(REGIME_POINT, "") | {"toolkit": "cuda13", "regime": "sustained"}
     return [
-        ({"gpu": {"card": card}}, [cells | dict(kernel=k, median_us=t, ratio=t, build_key=key) for k, t in us.items()])
+        ({"gpu": {"card": card}}, [cells | dict(kernel=k, median_us=t, ratio=9.0, build_key=key) for k, t in us.items()])
         for card, key, us in found
     ]
 
@@ -300,5 +300,7 @@ def test_takes_of_a_card_and_cards_are_held_apart():
     assert spread(A1, A2)["between_cards"] is None
     some = [A1, ("b", "0", {"x": 101.0, "y": 10.3}), ("c", "0", {"x": 104.0})]
     assert spread(*some)["between_cards"]["largest"] == pytest.approx(0.04)
-    x, y = agreement(takes(*some))["by_take"].items()
+    by_take = agreement(takes(*some))["by_take"]
+    assert set(by_take["ratio"].values()) == {0.0}
+    x, y = by_take["us"].items()
     assert (x[0].split()[0], y[0].split()[0]) == ("x", "y") and (x[1], y[1]) == pytest.approx((0.04, 0.03))

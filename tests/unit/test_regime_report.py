@@ -9,7 +9,7 @@ from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes
 from gemmrepro.paper import exports, page
-from gemmrepro.paper.regimes import Accuracies, Entry, leaders, recommendations, regime_lines, use_cases
+from gemmrepro.paper.regimes import THE_LIBRARY, Accuracies, Entry, leaders, recommendations, regime_lines, use_cases
 from gemmrepro.paper.text import NONE, View, interval, regime_row_view, row_anchor
 
 # By kernel: ratio in turn, sustained, in bursts.
@@ -36,7 +36,7 @@ def measured() -> tuple[dict[str, Measurements], dict[str, Regimes]]:
     alone = [row(kernel, regime, of[1 + i]) for kernel, of in RATIOS.items() for i, regime in enumerate(REGIMES)]
     alone += [row("cublas.gemm", regime, None, joules=0.15) for regime in REGIMES]
     in_turn = Measurements("hopper", pd.DataFrame(turned).drop(columns="regime"), pd.DataFrame())
-    taken = {" ".join(str(alone[0][name]) for name in REGIME_POINT): 0.02}
+    taken = {"us": {" ".join(str(alone[0][name]) for name in REGIME_POINT): 0.02}}
     return {"hopper": in_turn}, {"hopper": Regimes("hopper", pd.DataFrame(alone), {"by_take": taken})}
 
 
@@ -93,6 +93,10 @@ def test_a_kernel_is_recommended_for_the_sizes_at_which_none_is_surely_faster_th
     assert [entry.ratio for entry in library.entries] == [0.99, 0.998]
     assert (kernel.kernel, [line.n for line in kernel.lines]) == ("hopper.by_size", [4096, 8192])
     assert [sizes for _, sizes in kernel.ties] == [(8192,)] and kernel.regime == SUSTAINED
+    # The numbers are of the largest size at which the library does not tie.
+    (kernel,) = sustained(*rows[4:], row("hopper.by_size", SUSTAINED, 1.001, n=16384))
+    assert [entry.ratio for entry in kernel.entries] == [1.03, 1.019, 1.001] and kernel.last.ratio == 1.019
+    assert library.last.ratio == 0.998 and library.library.library_joules == 0.14
 
 
 @pytest.mark.parametrize(
@@ -107,7 +111,26 @@ def test_a_kernel_is_recommended_for_the_sizes_at_which_none_is_surely_faster_th
     ],
 )
 def test_the_best_has_an_interval_and_what_cannot_be_told_from_it_ties(found, best) -> None:
-    assert [entry.ratio for entry in leaders(Entry("", "", "", *cells) for cells in found)] == best
+    assert [entry.ratio for entry in leaders(Entry("x", "", "", *cells) for cells in found)] == best
+
+
+def test_beside_one_sample_of_the_library_whose_interval_all_ratios_share_kernels_are_told_apart_by_their_times():
+    wide = {"n": 8192, "ratio_ci_low": 1.2, "ratio_ci_high": 2.1}
+    ends = {"lockstep": (1.72, 122.0, 123.9), "by_size": (1.71, 123.2, 124.4), "by_energy": (1.63, 128.8, 130.5)}
+    rows = [
+        row(f"hopper.{name}", SUSTAINED, ratio, median_us=(low + high) / 2, ci_low_us=low, ci_high_us=high, **wide)
+        for name, (ratio, low, high) in ends.items()
+    ]
+    (use,) = sustained(*rows)
+    assert (use.kernel, [entry.kernel for entry, _ in use.ties]) == ("hopper.lockstep", ["hopper.by_size"])
+    (use,) = sustained(*({**each, "baseline_median_us": 200.0 + i} for i, each in enumerate(rows)))
+    assert [entry.kernel for entry, _ in use.ties] == ["hopper.by_size", "hopper.by_energy"]
+
+
+def test_takes_of_ratios_tell_a_kernel_from_the_library_alone() -> None:
+    best = Entry("x", "", "", 1.06, 1.05, 1.07, ratio_spread=0.1)
+    assert leaders([best, replace(best, kernel="y", ratio=1.02, high=1.03)]) == (best,)
+    assert leaders([best, THE_LIBRARY]) == (best, THE_LIBRARY)
 
 
 @pytest.mark.parametrize(
