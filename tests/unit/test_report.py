@@ -225,7 +225,7 @@ def test_it_states_counts_origin_and_headline(full):
     assert re.search(rf"\b{of['project']} findings? of this project", method)
     assert "recorded earlier on Synthetic GPU" in first
     use = words_of(full.paper).split("What to use today on Synthetic GPU")[-1]
-    assert "FP32 cuBLAS, 1024 to 4096 L7 Warptiling 0.900 [0.898, 0.902] in turn" in use
+    assert "FP32 cuBLAS, 1024 to 4096 ladder.warptile 0.900 [0.898, 0.902] in turn" in use
     assert re.search("Of 2 headline claims 2 hold. 0 of them were judged on the author.s program, 2 .†. on", first)
     count = len(registry.kernels("ladder")) + len(registry.kernels("ceilings"))
     assert f"{count} pass the check of their machine code and {count} that of their results" in first
