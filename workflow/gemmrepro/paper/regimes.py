@@ -115,9 +115,8 @@ PRECISE = 0.05
 @dataclass(frozen=True)
 class Entry:
     """A kernel's ratio to its baseline in one regime, with its interval; `anchor` is the id of its row.
-    `spread`, `ratio_spread`: the relative distance of its times and ratios in takes of its build; `joules` of a product,
-    `library_joules` the baseline's; `us`: its time and the interval's ends; `sample`: the baseline's time in its take.
-    """
+    `spread`, `ratio_spread`: the relative distance of times and ratios in takes of its build; `joules` of a product,
+    `library_joules` the baseline's; `us`: its time and the interval's ends; `sample`: the baseline's time beside it."""
 
     kernel: str
     name: str
@@ -268,7 +267,7 @@ def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
 
     A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or ties. `lines`
     are those of its sizes, `entries` the kernel's, or the best one's beside the library; `ties` are with sizes.
-    `last` is the entry of the largest size at which the library does not tie, of the largest if it ties at all;
+    `last` is the entry of the largest size at which the library does not tie, of the largest if it ties at each;
     `library` is the fastest at the largest beside which the library's energy was counted, if any.
     """
     found = []
