@@ -137,14 +137,6 @@ def test_a_take_follows_from_its_blocks(take):
         assert bool(row["ratio"]) == (row["toolkit"] != "library")
     readings = pd.read_parquet(take / regime_files.READINGS)
     assert set(readings.loc[readings["index"] == 0, "at_s"]) == {0.0}
-    by = {(row["kernel"], row["regime"]): row for row in rows if row["n"] == "512"}
-    # The rung that draws less keeps its clock; its baseline loses more.
-    assert float(by["ladder.naive", SUSTAINED]["ratio"]) > 1.02 * float(by["ladder.naive", BURST]["ratio"])
-    assert by["ladder.naive", SUSTAINED]["throttle"] == "none"
-    assert by["cublas.sgemm", SUSTAINED]["throttle"] == "sw_power_cap"
-    assert float(by["cublas.sgemm", SUSTAINED]["joules"]) == pytest.approx(
-        700 * 1e-6 * float(by["cublas.sgemm", SUSTAINED]["median_us"]), rel=0.02
-    )
 
 
 def test_a_killed_run_continues_behind_its_last_pair(tmp_path, synthetic, capsys):
@@ -191,7 +183,6 @@ def test_a_kernel_that_is_wrong_at_first_or_once_it_was_timed_has_no_rows(tmp_pa
     [
         ("median_us", "100", "median_us of .* is 100, and its samples give"),
         ("layout", "col,row,row", "has no samples"),
-        ("ratio", "1.5", "ratio of .* is 1.5, and its samples give"),
         ("throttle", "hw_slowdown", "throttle of .* is hw_slowdown"),
         ("regime", "warm", "regime: 'warm' is not one of"),
         ("baseline", "cublas.hgemm", "the same passes"),
@@ -276,9 +267,9 @@ def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synth
 
 def takes(*found: tuple[str, str, dict[str, float]]):
     """Takes by card, build key, and the median times of kernels."""
-    cells = dict.fromkeys(REGIME_POINT, "") | {"toolkit": "cuda13", "regime": "sustained"}
+    cells = dict.fromkeys(REGIME_POINT, "") | {"toolkit": "cuda13", "regime": "sustained", "ratio": 9.0}
     return [
-        ({"gpu": {"card": card}}, [cells | dict(kernel=k, median_us=t, ratio=t, build_key=key) for k, t in us.items()])
+        ({"gpu": {"card": card}}, [cells | dict(kernel=k, median_us=t, build_key=key) for k, t in us.items()])
         for card, key, us in found
     ]
 
@@ -300,5 +291,6 @@ def test_takes_of_a_card_and_cards_are_held_apart():
     assert spread(A1, A2)["between_cards"] is None
     some = [A1, ("b", "0", {"x": 101.0, "y": 10.3}), ("c", "0", {"x": 104.0})]
     assert spread(*some)["between_cards"]["largest"] == pytest.approx(0.04)
-    x, y = agreement(takes(*some))["by_take"].items()
+    x, y = (by_take := agreement(takes(*some))["by_take"])["us"].items()
     assert (x[0].split()[0], y[0].split()[0]) == ("x", "y") and (x[1], y[1]) == pytest.approx((0.04, 0.03))
+    assert not any(by_take["ratio"].values()), "each ratio is the same"

@@ -9,7 +9,7 @@ from gemmrepro.measure.columns import REGIME_COLUMNS, REGIME_POINT
 from gemmrepro.measure.regimes import BURST, IN_TURN, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes
 from gemmrepro.paper import exports, page
-from gemmrepro.paper.regimes import Accuracies, Entry, leaders, recommendations, regime_lines, use_cases
+from gemmrepro.paper.regimes import THE_LIBRARY, Accuracies, Entry, leaders, recommendations, regime_lines, use_cases
 from gemmrepro.paper.text import NONE, View, interval, regime_row_view, row_anchor
 
 # By kernel: ratio in turn, sustained, in bursts.
@@ -19,15 +19,13 @@ REGIMES, NAN = (SUSTAINED, BURST), float("nan")
 
 def row(kernel: str, regime: str, ratio: float | None, **cells: object) -> dict[str, object]:
     toolkit = "library" if kernel.startswith("cublas") else "cuda13"
-    shape = {"m": 4096, "n": 4096, "k": 4096}
-    types = {"dtype": "bf16", "dtype_out": "bf16", "layout": "row,col,row"}
+    shape = {**dict.fromkeys("mnk", 4096), "dtype": "bf16", "dtype_out": "bf16", "layout": "row,col,row"}
     known = {"kernel": kernel, "toolkit": toolkit, "regime": regime, "cache": "warm", "status": "current"}
     values = {"ratio": ratio, "rung": kernel, "baseline": "cublas.gemm", "clock_mhz": 1500.0, "joules": 0.14}
     if ratio is not None:
         values |= {"ratio_ci_low": ratio - 0.004, "ratio_ci_high": ratio + 0.004}
-    times = {"median_us": 200.0, "baseline_median_us": None if toolkit == "library" else 200.0}
-    times |= {"samples": 60, "err_fro": 0.0017}
-    return {**dict.fromkeys(REGIME_COLUMNS), **known, **shape, **types, **values, **times, **cells}
+    times = {"median_us": 200.0, "baseline_median_us": 200.0 if ratio else None, "samples": 60, "err_fro": 0.0017}
+    return {**dict.fromkeys(REGIME_COLUMNS), **known, **shape, **values, **times, **cells}
 
 
 def measured() -> tuple[dict[str, Measurements], dict[str, Regimes]]:
@@ -36,7 +34,7 @@ def measured() -> tuple[dict[str, Measurements], dict[str, Regimes]]:
     alone = [row(kernel, regime, of[1 + i]) for kernel, of in RATIOS.items() for i, regime in enumerate(REGIMES)]
     alone += [row("cublas.gemm", regime, None, joules=0.15) for regime in REGIMES]
     in_turn = Measurements("hopper", pd.DataFrame(turned).drop(columns="regime"), pd.DataFrame())
-    taken = {" ".join(str(alone[0][name]) for name in REGIME_POINT): 0.02}
+    taken = {"us": {" ".join(str(alone[0][name]) for name in REGIME_POINT): 0.02}}
     return {"hopper": in_turn}, {"hopper": Regimes("hopper", pd.DataFrame(alone), {"by_take": taken})}
 
 
@@ -102,6 +100,8 @@ def test_a_kernel_is_recommended_for_the_sizes_at_which_none_is_surely_faster_th
     assert [entry.ratio for entry in library.entries] == [0.99, 0.998]
     assert (kernel.kernel, [line.n for line in kernel.lines]) == ("hopper.by_size", [4096, 8192])
     assert [sizes for _, sizes in kernel.ties] == [(8192,)] and kernel.regime == SUSTAINED
+    (kernel,) = sustained(*rows[4:], row("hopper.by_size", SUSTAINED, 1.001, n=16384))
+    assert (kernel.last.ratio, library.last.ratio, library.library.library_joules) == (1.019, 0.998, 0.14)
 
 
 @pytest.mark.parametrize(
@@ -111,12 +111,27 @@ def test_a_kernel_is_recommended_for_the_sizes_at_which_none_is_surely_faster_th
         ([(3.0, NAN, NAN, 0), (1.02, 1.016, 1.024, 0), (0.5, NAN, NAN, 0)], [1.02, 3.0]),  # without an interval
         ([(1.12, NAN, NAN, 0)], []),
         ([(1.0131, 1.0104, 1.015, 0.0046), (1.0086, 1.008, 1.0091, 0)], [1.0131, 1.0086]),  # by takes of one build
-        ([(1.0131, 1.0104, 1.015, 0), (1.0086, 1.008, 1.0091, 0.0046)], [1.0131, 1.0086]),
         ([(1.0131, 1.0104, 1.015, 0.0044), (1.0086, 1.008, 1.0091, 0)], [1.0131]),
     ],
 )
 def test_the_best_has_an_interval_and_what_cannot_be_told_from_it_ties(found, best) -> None:
-    assert [entry.ratio for entry in leaders(Entry("", "", "", *cells) for cells in found)] == best
+    assert [entry.ratio for entry in leaders(Entry("x", "", "", *cells) for cells in found)] == best
+
+
+def test_beside_one_sample_of_the_library_whose_interval_all_ratios_share_kernels_are_told_apart_by_their_times():
+    found = ("lockstep", 1.72, 123.0), ("by_size", 1.71, 124.0), ("by_energy", 1.63, 130.0)
+    wide = {"ratio_ci_low": 1.2, "ratio_ci_high": 2.1}
+    rows = [
+        row(f"hopper.{name}", SUSTAINED, ratio, median_us=us, ci_low_us=us - 1, ci_high_us=us + 1, **wide)
+        for name, ratio, us in found
+    ]
+    (use,) = sustained(*rows)
+    assert (use.kernel, [entry.kernel for entry, _ in use.ties]) == ("hopper.lockstep", ["hopper.by_size"])
+    (use,) = sustained(*({**each, "baseline_median_us": 200.0 + i} for i, each in enumerate(rows)))
+    assert [entry.kernel for entry, _ in use.ties] == ["hopper.by_size", "hopper.by_energy"]
+    best = Entry("x", "", "", 1.06, 1.05, 1.07, ratio_spread=0.1)
+    assert leaders([best, replace(best, kernel="y", ratio=1.02, high=1.03)]) == (best,)
+    assert leaders([best, THE_LIBRARY]) == (best, THE_LIBRARY)
 
 
 @pytest.mark.parametrize(

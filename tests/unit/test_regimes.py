@@ -1,6 +1,7 @@
 """The regimes on a synthetic GPU: what steady and rested mean, energy, the order of blocks, and rows from samples."""
 
 import statistics
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -107,17 +108,11 @@ def test_a_run_is_steady_once_times_clocks_and_powers_stand():
 @pytest.mark.parametrize(("sensor", "limit"), [("clock_mhz", "STEADY_CLOCK"), ("power_w", "STEADY_POWER")])
 def test_a_drift_of_a_sensor_is_a_drift(sensor, limit):
     least = max(regimes.STEADY_LEAST, regimes.STEADY_SPAN) + 1
-    late = least - regimes.STEADY_SPAN / 2
-
-    def of(share: float) -> list[Reading]:
-        low = {"clock_mhz": 1000.0, "power_w": 500.0}
-        high = {**low, sensor: low[sensor] * (1 + share)}
-        times = np.arange(0, least + 0.05, 0.1)
-        return [Reading(at_s=float(t), temp_c=50.0, **(high if t > late else low)) for t in times]
-
-    most = getattr(regimes, limit)
-    assert regimes.is_steady(chunks(least), of(0.5 * most))
-    assert not regimes.is_steady(chunks(least), of(2.0 * most))
+    still, late = readings(least, clock_mhz=1000.0, power_w=500.0), least - regimes.STEADY_SPAN / 2
+    for share in (0.5, 2.0):
+        high = {sensor: getattr(still[0], sensor) * (1 + share * getattr(regimes, limit))}
+        drift = [replace(each, **high) if each.at_s > late else each for each in still]
+        assert regimes.is_steady(chunks(least), drift) == (share < 1)
 
 
 def test_a_ratio_compares_the_blocks_of_one_pass():

@@ -115,7 +115,8 @@ PRECISE = 0.05
 @dataclass(frozen=True)
 class Entry:
     """A kernel's ratio to its baseline in one regime, with its interval; `anchor` is the id of its row.
-    `spread`: the relative distance of takes of its build; `joules` of a product, `library_joules` the baseline's."""
+    `spread`, `ratio_spread`: the relative distance of times and ratios in takes of its build; `joules` of a product,
+    `library_joules` the baseline's; `us`: its time and the interval's ends; `sample`: the baseline's time beside it."""
 
     kernel: str
     name: str
@@ -128,12 +129,23 @@ class Entry:
     clock_mhz: float | None = None
     joules: float | None = None
     library_joules: float | None = None
+    us: tuple[float, float, float] = (math.nan,) * 3
+    sample: float = math.nan
+    ratio_spread: float = 0.0
 
     def ties(self, best: Entry) -> bool:
-        """Whether its interval overlaps that of `best`, or what `best` is ahead by is no more than takes differ by."""
+        """Whether its interval overlaps that of `best`, or what `best` is ahead by is no more than takes differ by.
+        Ratios to one sample of the baseline share its interval, so times are compared there."""
+        beside = self.kernel and best.kernel  # else one is the library
+        spread = max(self.spread, best.spread) if beside else max(self.ratio_spread, best.ratio_spread)
+        if self.sample == best.sample and not math.isnan(self.us[1] + best.us[2]):
+            return self.us[1] <= best.us[2] or self.us[0] / best.us[0] - 1 <= spread
         high = self.ratio * (1 + PRECISE) if math.isnan(self.high) else self.high
-        return high >= best.low or best.ratio / self.ratio - 1 <= max(self.spread, best.spread)
+        return high >= best.low or best.ratio / self.ratio - 1 <= spread
 
+
+SPREADS = {"spread": "us", "ratio_spread": "ratio"}
+"""The distances of takes that an entry has, by what differs."""
 
 THE_LIBRARY = Entry("", "cuBLAS", "", 1.0, 1.0, 1.0)
 
@@ -219,10 +231,13 @@ def _rows(measured: Measurements, regimes: Regimes | None) -> pd.DataFrame:
     parts = [select(measured.summary, cache=measured.cache), *([regimes.summary] if regimes else [])]
     parts = [cubes(part[is_current(part)]) for part in parts]
     parts = [part.assign(anchor=[row_anchor(row) for row in part.to_dict("records")]) for part in parts]
-    turned = parts[0].assign(regime=IN_TURN, joules=math.nan, spread=0.0)
+    # In turn each kernel has a sample of its baseline to itself.
+    turned = parts[0].assign(regime=IN_TURN, joules=math.nan, spread=0.0, ratio_spread=0.0, sample=math.nan)
     if regimes and len(parts[1]):
         points = parts[1][list(REGIME_POINT)].astype(str).agg(" ".join, axis=1)
-        parts[1] = parts[1].assign(spread=points.map(regimes.run.get("by_take") or {}).fillna(0.0))
+        apart = regimes.run.get("by_take") or {}
+        spreads = {name: points.map(apart.get(of, {})).fillna(0.0) for name, of in SPREADS.items()}
+        parts[1] = parts[1].assign(**spreads, sample=parts[1]["baseline_median_us"])
         alone = {(row["kernel"], row["toolkit"], row["n"]) for row in parts[1].to_dict("records")}
         kept = [(row["kernel"], row["toolkit"], row["n"]) in alone for row in turned.to_dict("records")]
         return pd.concat([turned[pd.Series(kept, turned.index, dtype=bool)], parts[1]], ignore_index=True)
@@ -235,6 +250,7 @@ def _entry(kernel: registry.Kernel, row: Mapping[str, Any], library: pd.DataFram
     beside = library[(library["median_us"] / row["baseline_median_us"] - 1).abs() < SAME_TAKE]
     ends = (row[end] if counted(pd.Series(row)) else math.nan for end in ("ratio_ci_low", "ratio_ci_high"))
     low, high = (float(end) for end in ends)
+    least, most = (_number(row[end]) if counted(pd.Series(row)) else None for end in ("ci_low_us", "ci_high_us"))
     errors, joules = (of[name].dropna().to_list() or [None] for of, name in ((library, "err_fro"), (beside, "joules")))
     return Entry(
         kernel=kernel.id,
@@ -248,6 +264,9 @@ def _entry(kernel: registry.Kernel, row: Mapping[str, Any], library: pd.DataFram
         clock_mhz=_number(row["clock_mhz"]),
         joules=_number(row["joules"]),
         library_joules=joules[0],
+        us=(float(row["median_us"]), least or math.nan, most or math.nan),
+        sample=float(row["sample"]),
+        ratio_spread=float(row["ratio_spread"]),
     )
 
 
@@ -258,7 +277,9 @@ def _number(cell: Any) -> float | None:
 def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
     """The kernel to use in each contest: sustained, or in turn where nothing was sustained; the library competes.
     A `kernel`, empty for the library, is named for as many neighbouring sizes as it is the best at, or ties. `lines`
-    are those of its sizes, `entries` the kernel's, or the best one's beside the library; `ties` are with sizes."""
+    are those of its sizes, `entries` the kernel's, or the best one's beside the library; `ties` are with sizes.
+    `last` is the entry of the largest size at which the library does not tie, of the largest if it ties at each;
+    `library` is the fastest at the largest beside which the library's energy was counted, if any."""
     found = []
     for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):
         contest = list(group)
@@ -323,4 +344,7 @@ def _recommendation(regime: str, sizes: Sequence[tuple[RegimeLine, Mapping[str, 
     # The library's ratio is 1, so the fastest kernel beside it is shown.
     fastest = [max(line.entries[regime], key=lambda entry: entry.ratio) for line in lines]
     entries = [best[kernel] for best in leading] if kernel else fastest
-    return View(regime=regime, kernel=kernel, lines=lines, entries=tuple(entries), ties=ties)
+    ahead = [entry for entry, best in zip(entries, leading, strict=True) if "" not in best]
+    library = max(lines[-1].entries[regime], key=lambda entry: (entry.library_joules is not None, entry.ratio))
+    shown = {"last": (ahead or entries)[-1], "library": library}
+    return View(regime=regime, kernel=kernel, lines=lines, entries=tuple(entries), ties=ties, **shown)

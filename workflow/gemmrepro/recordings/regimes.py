@@ -190,10 +190,12 @@ def _spread(apart: pd.Series) -> Spread | None:
     return {"rows": len(apart), "middle": float(apart.median()), **largest}
 
 
-def by_take(rows: pd.DataFrame) -> dict[str, float]:
-    """Distance of the ratios of every row that several takes have of one build."""
-    apart = _differences(rows[rows["alike"] & rows["ratio"].notna()].groupby(POINT)["ratio"])
-    return {" ".join(point): float(distance) for point, distance in apart.items()}
+def by_take(rows: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """Distance of the times and of the ratios, by column, of every kernel's row that several takes have of one build.
+    Ratios hold the library's scatter too."""
+    found = rows[rows["alike"] & rows["ratio"].notna()].groupby(POINT)
+    apart = {column: _differences(found[column]) for column in ("us", "ratio")}
+    return {column: {" ".join(point): float(far) for point, far in of.items()} for column, of in apart.items()}
 
 
 def agreement(found: Sequence[TakeRows]) -> dict[str, Any]:
