@@ -192,8 +192,7 @@ _SAID |= {"not reproduced": ("does not hold", "do not hold"), "undecided": ("is 
 
 def _stated_by(family: str) -> str:
     """The title of its article."""
-    name = registry.family(family).article
-    return f"“{articles.article(name).short or name}”" if name else family
+    return f"“{articles.article(name).short or name}”" if (name := registry.family(family).article) else family
 
 
 def _short(family: str) -> str:
@@ -297,7 +296,6 @@ def regimes(inputs: Inputs, family: str) -> Drawing:
         every = regime_lines(measured, alone, Accuracies.of(inputs.results))
     lines = [line for line in every if line.is_alone and any(line.leaders.values())]
     frame = _entries(lines)
-    # Kernels that tie with another or with the library have colours too where there are enough of them.
     room = frame.loc[frame["leads"] != "no", "kernel"].nunique() <= len(SERIES)
     coloured = frame["leads"].isin(["alone", "tied"] if room else ["alone"])
     leading = "the fastest kernel, or tied with it" if room else "alone the fastest kernel"
@@ -334,8 +332,7 @@ def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
                     "rung": _name(entry.kernel),
                 }
                 ends = {"x": line.n, "y": entry.ratio, "low": entry.low, "high": entry.high}
-                leads = ("tied" if tied else "alone") if entry.kernel in ahead else "no"
-                found.append({**about, **ends, "leads": leads})
+                found.append({**about, **ends, "leads": "no" if entry.kernel not in ahead else ("alone", "tied")[tied]})
     columns = ["contest", "regime", "kernel", "rung", "x", "y", "low", "high", "leads"]
     frame = pd.DataFrame(found, columns=columns)
     most = frame.groupby("contest", sort=False)["kernel"].nunique().sort_values(ascending=False, kind="stable")

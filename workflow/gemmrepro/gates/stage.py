@@ -215,11 +215,9 @@ def gate(
     unjudged: str = "",
 ) -> dict[str, Any]:
     """Both gates of `kernel`, for each of `toolkits` that builds it.
-
     `builds`: folder with ``<toolkit>/<kernel id>.json``. `numeric`: a live numerical gate, or None. `recorded`: folder
     of a GPU's recordings, or None. `unjudged`: why the GPU that measures does not judge the kernel's numbers, if it
-    does not. Raises UserError for an unknown toolkit, or a file that is missing or corrupt.
-    """
+    does not. Raises UserError for an unknown toolkit, or a file that is missing or corrupt."""
     for toolkit in toolkits:
         if toolkit not in names.TOOLKITS:
             raise UserError(f"there is no toolkit '{toolkit}'; known toolkits: {', '.join(names.TOOLKITS)}.")

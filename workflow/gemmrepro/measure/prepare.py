@@ -62,11 +62,9 @@ class Round:
 @dataclass(frozen=True)
 class Sweep:
     """A sweep that is ready to start or to resume, and its journal by point.
-
     An entry of the journal counts only for the same run, GPU, driver, baseline and settings. `versions`: of the
     baselines' libraries. `free`: GPU memory in bytes that was free before; what lacked memory is tried again where it
-    differs.
-    """
+    differs."""
 
     session: Session
     family: str
@@ -188,11 +186,9 @@ def prepare(
     given: Mapping[tuple[str, str], Loaded] | None = None,
 ) -> Sweep:
     """Load, plan and open the journal; trials of a baseline's algorithms may take no longer than a round.
-
     `kernels`: those to time, by id, of one family. `free`: free bytes as the parent process found them, which has also
     said what is left out. `given`: what is loaded already. Raises UserError if a record or a verdict is missing or
-    corrupt.
-    """
+    corrupt."""
     loaded, refused = (dict(given), {}) if given else load_binaries(session, kernels, settings.toolkits, build, gates)
     room = Room(session.gpu, session.free_bytes() if free is None else free)
     points, skipped = plan_points(

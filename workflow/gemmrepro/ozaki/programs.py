@@ -56,11 +56,9 @@ FORMATS = {"fp16": "fp16", "bf16": "bf16", "fp8_e4m3": "e4m3"}
 
 def split(launches: Any, fmt: str) -> tuple[int, int]:
     """Split A and B until the remainders are zero, reading back each maximum; returns the number of slices of each.
-
     Slices lie in ``slices_a`` [slices, m, k] and ``slices_b`` [slices, n, k], their scales 2^c in ``scale_a`` and
     ``scale_b``. A matrix of zeros has one slice. Raises UserError if sigma or 2^-c of a maximum is not a float64, or
-    more slices are needed than fit the workspace.
-    """
+    more slices are needed than fit the workspace."""
     return _split(launches, "a", fmt), _split(launches, "b", fmt)
 
 

@@ -177,8 +177,7 @@ class RegimeLine:
     @property
     def flips(self) -> bool:
         """Whether of the kernels with an interval in every regime that has one none is the best, or ties, in all."""
-        known = [[each for each in entries if not math.isnan(each.low)] for entries in self.entries.values()]
-        known = [entries for entries in known if entries]
+        known = [own for all_ in self.entries.values() if (own := [each for each in all_ if not math.isnan(each.low)])]
         shared = set.intersection(*({each.kernel for each in entries} for entries in known)) if known else set()
         best = [{each.kernel for each in leaders(each for each in own if each.kernel in shared)} for own in known]
         return bool(shared) and not set.intersection(*best)

@@ -128,11 +128,9 @@ def chip_of(name: str, hardware: str) -> chips.Chip | None:
 
 def expanded(entries: Sequence[Any]) -> list[Any]:
     """Claims with a table's entry, one with `each`, as one claim per case.
-
     `each` lists the cases, mappings of the same names to values, or gives a list of values by name, for every
     combination. ``{n}`` stands for the value of n; a string that is nothing else becomes the value itself. Raises
-    UserError if `each` names no values, or its id does not tell its claims apart.
-    """
+    UserError if `each` names no values, or its id does not tell its claims apart."""
     found: list[Any] = []
     for entry in entries:
         if not isinstance(entry, dict) or "each" not in entry:

@@ -46,11 +46,9 @@ LARGEST_GRID = (2**31 - 1, 65535, 65535)  # blocks along x, y and z
 @dataclass(frozen=True, kw_only=True)
 class Kernel:
     """One rung: a source file, its entry point, and all that the stages need to know about it.
-
     `id` is ``family.name``; `rung` its place on the family's ladder (``L7.1``), any text; `title` its section's
     heading; `source` a file in the family's folder; `launch` grid, block and shared memory for a shape. Raises
-    UserError if it contradicts itself, or states no baseline.
-    """
+    UserError if it contradicts itself, or states no baseline."""
 
     id: str
     rung: str
