@@ -55,9 +55,7 @@ def current(kernel: registry.Kernel, folder: Path, session: device.Session) -> b
 @pytest.fixture(scope="session")
 def built(session: device.Session, toolkit: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A build folder with the kernels that run here: the workflow's binaries where current, others made now.
-
-    What takes a package that is not installed is left out, and its tests are skipped (`gpu_tools.load`).
-    """
+    What takes a package that is not installed is left out, and its tests are skipped (`gpu_tools.load`)."""
     ready = ROOT / "results" / "build"
     wanted = [kernel for kernel in registry.kernels() if toolkit in kernel.platform.toolkits and runs(kernel, session)]
     outdated = [kernel for kernel in wanted if not current(kernel, ready / toolkit, session)]

@@ -47,9 +47,7 @@ def drawn(op: str, shape: Shape, law: int) -> tuple[tuple[np.ndarray, ...], np.n
 
 def wrong_results(session, module) -> int:
     """How many results are wrong of those looked at while two streams launch the kernel on inputs of their own.
-
-    Small grids, so that launches of both fit the GPU. One module: what a kernel keeps on the GPU belongs to it.
-    """
+    Small grids, so that launches of both fit the GPU. One module: what a kernel keeps on the GPU belongs to it."""
     import cupy
 
     problem = module.kernel.problem

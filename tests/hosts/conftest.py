@@ -32,9 +32,7 @@ def folder() -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def in_overlay() -> InOverlay:
     """Runs a command in an overlay over this machine, whose changes go to a folder, with further variables.
-
-    Skips where the command says that it cannot be tried here, and fails where it fails.
-    """
+    Skips where the command says that it cannot be tried here, and fails where it fails."""
 
     def run(changes: Path, *command: Path | str, **environment: str) -> subprocess.CompletedProcess[str]:
         words = [HERE / "overlay", changes, *command]

@@ -104,9 +104,7 @@ def with_plant(source: str, pattern: str, replacement: str, which: int = 0) -> s
 
 def as_model(source: str) -> str:
     """A kernel's source with CUDA's declarations and instructions as the model has them.
-
-    Raises AssertionError if it has an instruction that the model does not know.
-    """
+    Raises AssertionError if it has an instruction that the model does not know."""
     source = re.sub(r"^#include .*$", "", source, flags=re.MULTILINE)
     for pattern, replacement in INSTRUCTIONS:
         source = re.sub(pattern, replacement, source)

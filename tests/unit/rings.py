@@ -144,9 +144,7 @@ def _hopper(kernel: Kernel) -> tuple[Case, ...]:
 
 def _form(part: Kernel) -> tuple[Case, ...]:
     """Several tiles a block, of an odd number of steps; meetings; fewer steps than pieces of C, and no tile at all.
-
-    The last tile of each row and column is cut to eight, the last step, too.
-    """
+    The last tile of each row and column is cut to eight, the last step, too."""
     height, width = part.params["bm"] * part.params["cluster"], part.params["bn"]
 
     def tiles(rows: int, cols: int, steps: int, clusters: int = 2) -> Case:

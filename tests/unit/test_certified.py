@@ -106,9 +106,7 @@ def test_later_rungs_decide_and_compute_the_same_bits(law, shape, turned, level)
 )
 def test_the_first_wave_alone_may_send_all_of_c_to_double(failing, native):
     """Two blocks begin with tiles (0, 0) and (0, 2) of nine. Where a tile fails, a large number meets a zero.
-
-    Passes over A, B and C take no time here, so that residues are faster for small products, too.
-    """
+    Passes over A, B and C take no time here, so that residues are faster for small products, too."""
     free = hopper_grid.with_plant(staged.source_text("R17"), r"(TIME_BYTE = )1\.0 / 2\.9e6", r"\g<1>0.0")
     free_passes = staged.Certified("R17", free)
     a, b = inputs.normal(np.random.default_rng(15), 300, 400, 20)
