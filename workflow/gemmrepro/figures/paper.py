@@ -18,7 +18,7 @@ from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.kit import Look, curves, dots, finished, marks, printed
+from gemmrepro.figures.kit import Look, curves, dots, finished, marks, printed, wrapped
 from gemmrepro.figures.style import (
     BAD,
     DASHES,
@@ -381,7 +381,7 @@ def _paint_regimes(frame: pd.DataFrame, coloured: pd.Series, others: str, page: 
     frame = frame.assign(panel=frame["contest"] + "/" + frame["regime"])
     best = frame[coloured]
     colours = dict(zip(best["rung"].unique(), zip(SERIES, MARKERS, strict=True), strict=False))
-    looks = {rung: Look(rung, colour, marker) for rung, (colour, marker) in colours.items()}
+    looks = {rung: Look(wrapped(rung, page), colour, marker) for rung, (colour, marker) in colours.items()}
     for place, kernel in enumerate(frame["kernel"].unique()):
         looks[f"{kernel} "] = Look("" if place else others, PUBLISHED, ".", size=4, dash="-")
     lines = pd.concat([best.assign(series=best["rung"]), frame.assign(series=frame["kernel"] + " ")])
