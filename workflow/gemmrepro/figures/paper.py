@@ -18,7 +18,7 @@ from gemmrepro.core.names import SIZE
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.experiments.tables import Panel
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.kit import Look, curves, dots, finished, marks, printed, wrapped
+from gemmrepro.figures.kit import Look, curves, dots, finished, marks, printed
 from gemmrepro.figures.style import (
     BAD,
     DASHES,
@@ -187,7 +187,6 @@ def _paint_stated(
 
 _SAID = {"reproduced": ("holds", "hold"), "partly": ("holds in part", "hold in part")}
 _SAID |= {"not reproduced": ("does not hold", "do not hold"), "undecided": ("is undecided", "are undecided")}
-"""What is said of one statement, and of several, by verdict."""
 
 
 def _stated_by(family: str) -> str:
@@ -381,7 +380,8 @@ def _paint_regimes(frame: pd.DataFrame, coloured: pd.Series, others: str, page: 
     frame = frame.assign(panel=frame["contest"] + "/" + frame["regime"])
     best = frame[coloured]
     colours = dict(zip(best["rung"].unique(), zip(SERIES, MARKERS, strict=True), strict=False))
-    looks = {rung: Look(wrapped(rung, page), colour, marker) for rung, (colour, marker) in colours.items()}
+    shown = {rung: page.pick(rung, textwrap.shorten(rung, 40, placeholder="…")) for rung in colours}
+    looks = {rung: Look(shown[rung], colour, marker) for rung, (colour, marker) in colours.items()}
     for place, kernel in enumerate(frame["kernel"].unique()):
         looks[f"{kernel} "] = Look("" if place else others, PUBLISHED, ".", size=4, dash="-")
     lines = pd.concat([best.assign(series=best["rung"]), frame.assign(series=frame["kernel"] + " ")])
