@@ -73,8 +73,7 @@ def check_measured(world: CardWorld) -> None:
         timed = {point.kernel for point in points if point.toolkit != LIBRARY}
         for entry in world.skipped[family]:
             assert "numerical gate says" not in entry.reason and "compiled_once" not in entry.reason, entry
-        ours = (kernel for kernel in kernels if kernel.family == family and kernel.timing.timed)
-        wanted = able & {kernel.id for kernel in ours}
+        wanted = {each.id for each in kernels if each.id in able and each.family == family and each.timing.timed}
         assert timed | {entry.kernel for entry in world.skipped[family]} >= wanted, family
         assert not wanted or timed, f"{family} is lost"
 
