@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gemmrepro.errors import UserError
+from gemmrepro.errors import UserError, run_stage
 
 FILES = ("libcublasLt.so.13", "libcublas.so.13")
 
@@ -41,7 +41,7 @@ def beside(folder: Path | None, request: Mapping[str, Any]) -> list[dict[str, An
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode:
         last = (answer.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise UserError(f"beside cuBLAS of {folder or 'this machine'} nothing could be measured: {last}")
+        raise UserError(f"beside cuBLAS of {folder or 'this machine'} nothing could be measured: {last.removeprefix('gemmrepro: ')}")
     found: list[dict[str, Any]] = json.loads(answer.stdout.splitlines()[-1])
     return found
 
@@ -119,4 +119,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    run_stage(main)
