@@ -1,11 +1,13 @@
 """Run keys, and the declared parts of a record that rules rerun for."""
 
+from dataclasses import replace
+
 import pytest
 
 from gemmrepro import registry
 from gemmrepro.gates.operations import gate_key
 from gemmrepro.operations import Shape
-from gemmrepro.registry import card, keys
+from gemmrepro.registry import Launch, card, keys
 
 SHAPE = Shape.cube(4096)
 WARPTILE = registry.kernel("ladder.warptile")
@@ -15,6 +17,17 @@ def test_another_way_of_timing_moves_rows_and_no_verdict(monkeypatch: pytest.Mon
     row, verdict = keys.run_key(WARPTILE, "build", SHAPE), gate_key(WARPTILE, "build")
     monkeypatch.setattr(keys, "TIMING_METHOD", 2)
     assert keys.run_key(WARPTILE, "build", SHAPE) != row and gate_key(WARPTILE, "build") == verdict
+
+
+def test_what_a_gate_reads_changes_what_is_judged_and_words_do_not() -> None:
+    words = [replace(WARPTILE, rung="L7z"), replace(WARPTILE, story=replace(WARPTILE.story, idea="Another."))]
+    assert {keys.judged(kernel) for kernel in words} == {keys.judged(WARPTILE)}
+    promises = [WARPTILE.with_promises(**each) for each in ({"error_copies": 3}, {"expects": ()}, {"error": max})]
+    promises += [
+        WARPTILE.with_accepts(multiple_of={"m": 2}),
+        replace(WARPTILE, launch=lambda shape: Launch((1, 1, 1), (128, 1, 1))),
+    ]
+    assert len({keys.judged(kernel) for kernel in (WARPTILE, *promises)}) == 6
 
 
 def test_a_run_is_of_the_card_at_hand() -> None:

@@ -147,6 +147,13 @@ def test_an_entry_point_that_hangs_fails_its_binary_and_keeps_the_cases_of_the_o
     assert verdict["cases"] == [first, *others]
 
 
+@pytest.mark.parametrize("statuses", [("passed", "failed", "not run"), ("not run", "passed"), ("passed", "passed")])
+def test_a_binary_passes_if_all_its_entry_points_do(statuses) -> None:
+    parts = [{"status": name, "reason": "", "cases": [name]} for name in statuses]
+    found = {"status": {3: "failed", 2: min(statuses)}[len(statuses)], "reason": "", "cases": [*statuses]}
+    assert numeric.merged(parts) == found
+
+
 @pytest.mark.parametrize("code", [1, 2], ids=["before its verdict", "after it"])
 def test_another_failure_ends_the_gate_and_keeps_the_verdicts_so_far(ends, tmp_path, code) -> None:
     ends(ping_pong=code)

@@ -349,6 +349,9 @@ def test_some_sizes_may_be_left_to_some_kernels_of_a_family():
     timed = {(point.kernel, point.shape.m) for point in points}
     assert timed == {("ladder.a", 512), *((name, n) for name in ("ladder.b", "cublas.sgemm") for n in (256, 512))}
     assert not skipped
+    halves = [make(name, dtype_in=name, dtype_out=name, baseline="cublas.gemm") for name in ("bf16", "fp16")]
+    points, _ = plan.plan_points(halves, [256], ["cuda13"], ["warm"], lambda *_: None)
+    assert {point.problem.dtype_in for point in points if point.toolkit == "library"} == {"bf16", "fp16"}
 
 
 SMALL = {"sizes": {"ladder": [256, 512], "crt": [], "cute": []}}
