@@ -5,7 +5,6 @@ No container and no GPU is needed, and nothing runs: the plan is Snakemake's own
 
 import json
 import os
-import re
 from collections import namedtuple
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -163,7 +162,7 @@ def test_what_an_image_is_made_of_builds_it_again_and_no_other(touched: Path) ->
     lock["sha256"] |= {report[0]: "0" * 64}
     (touched / LOCK).write_text(json.dumps(lock))
     plan = snakemake("--dry-run", *RECORDED, "--", "images", folder=touched).stdout
-    assert re.findall("Building the container image (.*)", plan) == ["report"], plan
+    assert plan.count("the container image ") == plan.count("the container image report") == 1, plan
 
 
 def test_what_was_compiled_once_is_compiled_whole_when_asked(touched: Path) -> None:
