@@ -165,7 +165,8 @@ def verdict(code: int | None, said: str, targets: Sequence[str]) -> dict[str, An
 
 def ended(words: Sequence[str], limit: float) -> tuple[int | None, str]:
     """The exit code of a process, None where it did not end within `limit` seconds, and what it printed."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "workflow")}
+    places = (str(ROOT / "workflow"), os.environ.get("PYTHONPATH"))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     process = subprocess.Popen(words, env=environment, start_new_session=True, **pipes)
     try:

@@ -34,7 +34,7 @@ BEST = (
     *("hopper.by_energy", "hopper.stream_k", "fp8.fast", "fp8.by_size", "fp8.scaled_bulk"),
     *("crt.two_widths", "crt.first_wave", "sgemm.tf32_x3", "sgemm.remainders", "ladder.cut"),
 )
-"""The kernels that `releases` times: those that lead in their type."""
+"""The kernels that `releases` times, those that lead in their type."""
 
 
 def draw(law: str, rows: int, k: int, seed: int) -> tuple[Any, Any]:

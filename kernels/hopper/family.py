@@ -37,6 +37,7 @@ FAMILY = Family(
         "C = A B against the fastest cuBLAS: the article's sketch in fp16 with fp16 sums, then bf16 (and fp16) with "
         "fp32 sums, B K-major, one new idea per rung."
     ),
+    figures=("shapes",),
     main_dtype="bf16",
 )
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
+import seaborn as sns
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from gemmrepro.core.text import format_number
 from gemmrepro.figures import ladder
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.style import Drawing
+from gemmrepro.figures.kit import empty, finished, percent
+from gemmrepro.figures.style import INK, SERIES, Drawing, Page
 
 PAPER = {"hopper": ()}
+
+RUNGS = {"hopper.any_shape": "H16", "hopper.by_energy": "H14"}
+"""The rungs that the experiment `shapes` times."""
+GOOD = 0.95
+"""Shapes from this ratio on are counted."""
 
 
 def hopper(inputs: Inputs) -> Drawing:
@@ -25,3 +35,43 @@ def _says(current: pd.DataFrame, _gpu: str) -> str:
         f"{best} reaches {format_number(top)} of cuBLAS" if top >= 1 else f"no rung reaches cuBLAS ({best}: {top:.3g})"
     )
     return f"{gains.idxmax()} is the largest step; {end}" if gains.max() > 0 else ""
+
+
+def shapes(inputs: Inputs) -> Drawing:
+    """The share of shapes up to each ratio to cuBLAS, a curve for each of the last rungs."""
+    found = inputs.experiment("hopper", "shapes")
+    rows = found.rows[found.rows["toolkit"] == found.toolkit] if found else pd.DataFrame(columns=["kernel", "times"])
+    rows = rows.assign(rung=rows["kernel"].map(RUNGS), log=np.log(rows["times"].astype(float)))
+    table = []
+    for (rung, kind), of in pd.concat([rows.assign(kind="all"), rows]).groupby(["rung", "kind"], sort=False):
+        mean, worst, good = (
+            float(np.exp(of["log"].mean())),
+            float(of["times"].min()),
+            float((of["times"] >= GOOD).mean()),
+        )
+        cells = {"shapes": len(of), "geometric mean": mean, "worst": worst, f"share from {GOOD} on": good}
+        table.append({"rung": rung, "kind": kind, **cells})
+    every = {line["rung"]: line for line in table if line["kind"] == "all"}
+    means = [f"{rung} {line['geometric mean']:.3g}" for rung, line in every.items()]
+    over = f"geometric mean of ratios to cuBLAS over {len(rows) // max(1, len(every))} shapes"
+    title = f"{', '.join(means)}: {over}" if every else "Shapes that nobody chose"
+    caption = (
+        "The share of shapes up to each ratio to cuBLAS, in turn, warm: lengths drawn from 64 to "
+        "16384 (half of them odd multiples of 8), of language models' weights, and extreme ones. Curves to the right "
+        "are faster."
+    )
+    alt = f"Two rising curves of shares by ratio; {title}." if every else "A figure without data: not measured here."
+    return Drawing(title, caption, alt, table, lambda page: _paint_shapes(rows, page), shown=found)
+
+
+def _paint_shapes(rows: pd.DataFrame, page: Page) -> Figure:
+    figure, axes = plt.subplots(figsize=(min(page.width, 6.4), 2.8))
+    if rows.empty:
+        empty(axes)
+    for place, (rung, of) in enumerate(rows.groupby("rung", sort=False)):
+        sns.ecdfplot(x=of["times"], color=SERIES[place], ax=axes, linewidth=1.8)
+        axes.annotate(str(rung), (of["times"].median(), 0.5), (6, -10), textcoords="offset points", color=SERIES[place])
+    axes.axvline(1, color=INK, linewidth=0.8)
+    axes.set(xlabel="speed over cuBLAS", ylabel="share of shapes")
+    percent(axes, "y")
+    return finished(figure, page)
