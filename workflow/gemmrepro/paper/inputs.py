@@ -126,7 +126,7 @@ class ShownRows:
     ) -> None:
         self.kernels = kernels
         self.by_id: dict[str, Mapping[str, Any]] = {}
-        self._experiments: dict[tuple[str, ...], list[tuple[set[str], frozenset[str], str]]] = {}
+        self._experiments: dict[tuple[str, ...], list[tuple[frozenset[str], str]]] = {}
         for table in (sweep.summary for sweep in measured.values()):
             self.by_id |= {row_anchor(row): row for row in table.to_dict("records")}
         for table in (alone.summary for alone in regimes.values()):
@@ -139,9 +139,8 @@ class ShownRows:
             for place, row in zip(shown.index, shown.to_dict("records"), strict=True):
                 key = experiment_row_anchor(family, name, place)
                 self.by_id[key] = row
-                toolkits = {row["toolkit"], *([of.toolkit] if row["toolkit"] == LIBRARY else [])}
-                found = self._experiments.setdefault((family, name, row["kernel"]), [])
-                found.append((toolkits, frozenset(map(str, row.values())), key))
+                found = self._experiments.setdefault((family, name, row["kernel"], row["toolkit"]), [])
+                found.append((frozenset(map(str, row.values())), key))
 
     def __call__(self, family: str, key: str) -> str | None:
         """The id of the row that a claim or figure of `family` names; None where the pages show no such row.
@@ -152,10 +151,8 @@ class ShownRows:
         for place in (key, anchor(f"row {key}"), anchor(f"row {family}/{key}")):
             if place in self.by_id:
                 return place
-        *names, toolkit = [*key.split("/"), "", "", "", ""][:4]
-        asked = set(filter(None, key.split("/")[4:]))
-        rows = self._experiments.get(tuple(names), ())
-        return next((place for toolkits, cells, place in rows if toolkit in toolkits and asked <= cells), None)
+        names, asked = tuple(key.split("/")[:4]), set(filter(None, key.split("/")[4:]))
+        return next((place for cells, place in self._experiments.get(names, ()) if asked <= cells), None)
 
     def linked(self, figure: View, family: str) -> View:
         """The figure with the ids of its rows, and of the row that a number of its table comes from, if it is one."""
