@@ -104,18 +104,13 @@ def pair(size: int = 256, median_us: float = 140.0, library_us: float = 6.3) -> 
     ]
 
 
-def write(
-    folder: Path,
-    points: Sequence[Recorded],
-    counters: Sequence[Mapping[str, Any]] = (),
-    gpu: Mapping[str, Any] | None = None,
-) -> None:
+def write(folder: Path, points: Sequence[Recorded], counters: Sequence[Mapping[str, Any]] = ()) -> None:
     """Write the four files of a family's recording."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUMMARY).write_text(csv_text([point.row() for point in points], SUMMARY_COLUMNS))
     pd.concat([point.samples() for point in points], ignore_index=True).to_parquet(folder / SAMPLES, index=False)
     (folder / COUNTERS).write_text(csv_text(map(dict, counters), COUNTER_COLUMNS))
-    (folder / RUN).write_text(json.dumps({**RUN_JSON, "gpu": {**GPU, **(gpu or {})}}))
+    (folder / RUN).write_text(json.dumps(RUN_JSON))
     write_manifest(folder)
 
 
