@@ -1,4 +1,4 @@
-"""Operations on vectors: what is drawn for them, what they hold and move, and the steps of their kernels."""
+"""Ids of histograms, as each law draws them."""
 
 import numpy as np
 import pytest
