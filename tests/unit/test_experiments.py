@@ -25,7 +25,7 @@ from gemmrepro.figures.inputs import Inputs
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.metrics import METRICS
-from gemmrepro.judge.rules import NOT, NOT_MEASURED, PARTLY, REPRODUCED, UNDECIDED
+from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.recording import read_rows, write_manifest
 from gemmrepro.paper.inputs import ShownRows
@@ -453,3 +453,20 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     _replace(folder / "sums" / "errors.csv", ",current", ",stale")
     drawing = draw(made, folder)
     assert drawing.stale and "Hollow" in drawing.caption
+
+
+@pytest.mark.parametrize(
+    ("published", "kind", "verdict", "words"),
+    [
+        (8.2, "ratio", REPRODUCED, "Published 8.2 on NVIDIA T4; measured 8.00"),  # 6.5 to 9.8 by its interval
+        (2.0, "ratio", NOT, "4.0 times higher: outside the tolerance"),
+        (2.0, "none", NOT_TESTABLE, "Only NVIDIA T4 can confirm"),
+    ],
+)
+def test_a_published_figure_is_held_against_the_rows(brought, published, kind, verdict, words):
+    about = {"system": "x", "metric": "ratio", "unit": "ratio", "hardware": "NVIDIA T4", "place": "a table"}
+    rows, transfer = ({**about, "value": published, "n": 1, "dtype": ""},), {"kind": kind, "why": "It is a quotient."}
+    one = replace(claim(over="sums.outside", where=ONE), published=rows, tolerance=0.5, transfer=transfer)
+    entry = judged(*brought, one)
+    assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
+    assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
