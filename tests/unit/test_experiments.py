@@ -277,6 +277,7 @@ LATENCY = ROOT / "reports/recorded/h200/ladder/experiments/latency.csv"
         ({"cycles": "4.2"}, "clock of 2064 MHz, and this GPU's is at most 1980 MHz"),
         ({"cycles": "0.00403"}, "hardly below 198 MHz"),
         ({"ns": "0.00203"}, "cannot be"),
+        ({"ns": "2035"}, "cannot be"),
         ({"ns": "0"}, "must be positive"),
         ({"cycles": "-4", "ns": "-2"}, "must be positive"),
         ({"hops": "0"}, "must be positive"),
