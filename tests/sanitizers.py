@@ -40,7 +40,7 @@ from gemmrepro.core.files import write_json  # noqa: E402
 from gemmrepro.errors import UserError, run_stage  # noqa: E402
 from gemmrepro.gpu.device import slug  # noqa: E402
 from gemmrepro.host.places import find_gpus  # noqa: E402
-from gemmrepro.measure.recording import CLEAN, SANITIZERS, TOOLS, check_manifest, read_sanitizers, write_manifest  # noqa: E402
+from gemmrepro.measure.recording import CLEAN, SANITIZERS, check_manifest, read_sanitizers, write_manifest  # noqa: E402
 from gemmrepro.operations import Shape  # noqa: E402
 
 SUMMARY = re.compile(
@@ -302,7 +302,7 @@ def main() -> int:
     running.add_argument("--seconds", type=float, default=1e9, help="end after so long")
     running.add_argument("--kernels", nargs="+", default=["*"], help="patterns of kernel ids")
     running.add_argument("--toolkits", nargs="+", default=["cuda12", "cuda13"])
-    running.add_argument("--tools", nargs="+", default=list(TOOLS), choices=TOOLS)
+    running.add_argument("--tools", nargs="+", default=TOOLS, choices=TOOLS)
     running.add_argument("--capability", type=int, default=90, help="of the GPU, times ten")
     running.add_argument("--jobs", type=int, default=max(2, (os.cpu_count() or 4) - 4), help="processes at a time")
     running.add_argument("--batch", type=int, default=8, help="kernels in a process")

@@ -258,7 +258,12 @@ def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synth
             rows = [frame[frame.kernel == kernel].reset_index(drop=True) for frame in (brought, *filed)]
             assert [rows[0].equals(of_take) for of_take in rows[1:]] == [taken == 0, taken == 1]
     run = json.loads((tmp_path / "out" / regime_files.RUN).read_text())
-    assert [take["kernels"] for take in run["earlier"]] == [[KERNELS[1]]]
+    assert len(run["earlier"]) == 1
+    assert {point.split()[0]: take for point, take in run["take_of"].items()} == {
+        KERNELS[0]: 1,
+        KERNELS[1]: 0,
+        "cublas.sgemm": 1,
+    }
     found = [checks.read_take("ladder", folder, tmp_path / "build") for folder in (first, second)]
     for row in found[1].rows:
         row["status"] = "stale" if row["kernel"] == KERNELS[0] else row["status"]
