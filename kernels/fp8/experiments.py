@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gemmrepro.core import dtypes
-from gemmrepro.experiments import Column, Experiment
+from gemmrepro.experiments import Column, Experiment, beside
 
 KEPT_BITS = 13
 """Bits of a sum that the model keeps below its largest term's leading one."""
@@ -29,6 +29,12 @@ PROMOTED = "fp8.promoted"
 """The kernel that takes the number of steps of 128 as its last argument."""
 SOME = (16, 64)
 """Rows and columns of C for which the model is evaluated."""
+RELEASES = "releases.py"
+BEST = (
+    *("hopper.by_energy", "hopper.stream_k", "fp8.fast", "fp8.by_size", "fp8.scaled_bulk"),
+    *("crt.two_widths", "crt.first_wave", "sgemm.tf32_x3", "sgemm.remainders", "ladder.cut"),
+)
+"""The kernels that `releases` times: those that lead in their type."""
 
 
 def draw(law: str, rows: int, k: int, seed: int) -> tuple[Any, Any]:
@@ -139,5 +145,28 @@ EXPERIMENTS = (
             "rows": 256,
             "seed": 1,
         },
+    ),
+    Experiment(
+        name="releases",
+        title="Releases of cuBLAS",
+        question="Do the ratios of the best kernels hold beside another release of cuBLAS, and are its products right?",
+        kernels=BEST,
+        columns=(
+            Column("n", "M = N = K", kind="integer"),
+            Column("release", "of cuBLAS", kind="text"),
+            Column("time_us", "the kernel's time, sustained", "µs"),
+            Column("library_us", "that of the library", "µs"),
+            Column("times", "time of the library over the kernel's", low="times_low", high="times_high"),
+            Column("times_low", "lower end of its 95% interval"),
+            Column("times_high", "upper end of its 95% interval"),
+            Column("library_error", "Frobenius norm of C - C* over that of C*, of the library's product"),
+            Column("repeats", "1 if the library's second product has the bits of its first, else 0", kind="integer"),
+            Column("wrong", "what is wrong with either product", kind="text"),
+        ),
+        points=lambda parameters: [{"n": n} for n in parameters["ns"]],
+        measure=lambda context, point: beside("fp8", RELEASES).measure(context, point),
+        sources=(RELEASES,),
+        parameters={"ns": [4096, 8192], "seed": 1},
+        settings={"folder": "", "heat": 0.4, "seconds": 0.4, "pairs": 2},
     ),
 )

@@ -181,7 +181,7 @@ class Loaded:
         from cuda.core import ObjectCode
 
         self.session, self.kernel, self.toolkit = session, binary.kernel, binary.toolkit
-        self.build_key, self.arch = binary.build_key, binary.arch
+        self.build_key, self.arch, self.path = binary.build_key, binary.arch, binary.path
         kernel, path = binary.kernel, binary.path
         try:
             images = [ObjectCode.from_fatbin(image, name=kernel.id) for image in fat_binaries(path.read_bytes())]
