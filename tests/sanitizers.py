@@ -43,6 +43,7 @@ from gemmrepro.host.places import find_gpus  # noqa: E402
 from gemmrepro.measure.recording import CLEAN, SANITIZERS, check_manifest, read_sanitizers, write_manifest  # noqa: E402
 from gemmrepro.operations import Shape  # noqa: E402
 
+TOOLS = ["memcheck", "racecheck", "initcheck", "synccheck"]
 SUMMARY = re.compile(
     r"ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazards? displayed \((\d+) errors?, (\d+) warn"
 )
