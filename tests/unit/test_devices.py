@@ -21,7 +21,7 @@ from gemmrepro.registry.requirements import requirement, tally
 WORLDS = [Device.read(path) for path in DEVICES.values()]
 USABLE = [device for device in WORLDS if "unusable" not in device.said]
 PAGED = ("b200", "rtx-4090")
-WHOLE = ("a100-mig-1g-5gb", "h100-mig-1g-10gb", "h100-pcie", "rtx-3060-laptop", "rtx-4080-wsl2", "rtx-5090")
+WHOLE = ("a100-mig-1g-5gb", "h100-pcie", "rtx-3060-laptop", "rtx-5090")
 """The smallest of its kind, with least told by the driver, or of an architecture of its own; the others are found."""
 RATES = "fp32 fp64 fp16_acc32 fp16_acc16 bf16 tf32 fp8 int8".split()
 

@@ -33,6 +33,8 @@ GATES = "gates.json"
 SANITIZERS = "sanitizers.json"
 """The answers of compute-sanitizer in a recording, by kernel and toolkit, with the build key."""
 
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
 CLEAN = "clean"
 """Stands for a tool that found nothing; else its words, line by line."""
 
