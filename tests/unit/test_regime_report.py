@@ -177,4 +177,5 @@ def test_kernels_of_all_families_compete_for_a_use():
     turned = measured()[0]["hopper"]
     turned = replace(turned, summary=pd.concat([turned.summary, pd.DataFrame([smaller])[turned.summary.columns]]))
     (use,) = use_cases([fast], {"hopper": turned})
-    assert (use.slower.n, use.slower.ratio, use.slower.anchor) == (2048, 0.7, row_anchor(turned.summary.iloc[-1]))
+    (slower,) = use.slower
+    assert (slower.n, slower.ratio, slower.anchor) == (2048, 0.7, row_anchor(turned.summary.iloc[-1]))

@@ -155,7 +155,7 @@ def stated(inputs: Inputs, family: str) -> Drawing:
     )
     table = [
         {"claim": claim.id, "published": inputs.published.get(claim.id), "expected here": claim.expected}
-        | {"measured": claim.judged[0].value, "unit": claim.judged[0].unit}
+        | {"measured": claim.judged[0].value, "unit": _unit(claim)}
         | {"tolerance": claim.tolerance, "verdict": claim.verdict}
         for claim, _ in shown
     ]
@@ -198,9 +198,14 @@ def _short(family: str) -> str:
     return registry.family(family).title.partition(":")[0]
 
 
+def _unit(claim: ClaimView) -> str:
+    """The unit of a measured number; a quotient may be of the published one's."""
+    unit = claim.judged[0].unit
+    return claim.published[0].unit if unit == "ratio" and len(claim.published) == 1 else unit
+
+
 def _group(claim: ClaimView) -> str:
-    unit = claim.published[0].unit if len(claim.published) == 1 else claim.judged[0].unit
-    return next((group for end, group in GROUPS.items() if unit.endswith(end)), "counts and sizes")
+    return next((group for end, group in GROUPS.items() if _unit(claim).endswith(end)), "counts and sizes")
 
 
 def _printed(claim: ClaimView, inputs: Inputs) -> str:

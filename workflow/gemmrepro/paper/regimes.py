@@ -204,17 +204,12 @@ def regime_lines(
         kernels = {kernel.id: kernel for kernel in ladders.compared(family)}
         bounded = {name: bounds_elements(kernel) for name, kernel in kernels.items()}
         rows = _rows(of, regimes.get(family))
-        for row in rows[rows["ratio"].notna()].to_dict("records"):
-            kernel = kernels.get(row["kernel"])
-            if kernel is None:
-                continue
+        for row in rows[rows["ratio"].notna() & rows["kernel"].isin(kernels)].to_dict("records"):
+            kernel = kernels[row["kernel"]]
             of_regime = {column: row[column] for column in ("dtype", "dtype_out", "n", "regime")}
-            library = select(rows, kernel=row["baseline"], **of_regime)
-            entry = _entry(kernel, row, library, accuracies)
-            error = entry.error
-            if in_class(kernel) or (error and error.value <= ALLOWED * error.baseline):
-                types = str(row["dtype"]), kernel.compute.dtype_out
-                key = (*types, str(row["baseline"]), bounded[kernel.id], int(row["n"]))
+            entry = _entry(kernel, row, select(rows, kernel=row["baseline"], **of_regime), accuracies)
+            if in_class(kernel) or (entry.error and entry.error.value <= ALLOWED * entry.error.baseline):
+                key = (row["dtype"], kernel.compute.dtype_out, row["baseline"], bounded[kernel.id], int(row["n"]))
                 found.setdefault(key, {regime: [] for regime in (IN_TURN, *REGIMES)})[row["regime"]].append(entry)
         order = ladders.dtypes(family)
         for key in sorted(found, key=lambda key: (order.index(key[0]), *key[1:3], not key[3], key[4])):
@@ -231,11 +226,10 @@ def _rows(measured: Measurements, regimes: Regimes | None) -> pd.DataFrame:
     turned = parts[0].assign(regime=IN_TURN, joules=math.nan, spread=0.0, ratio_spread=0.0, sample="", dtype_out="")
     if regimes and len(parts[1]):
         points = parts[1][list(REGIME_POINT)].astype(str).agg(" ".join, axis=1)
-        apart = regimes.run.get("by_take") or {}
-        spread, ratio_spread = (points.map(apart.get(of, {})).fillna(0.0) for of in ("us", "ratio"))
+        apart = [points.map(regimes.run.get("by_take", {}).get(of, {})).fillna(0.0) for of in ("us", "ratio")]
         takes = points.map(regimes.run.get("take_of", {})).fillna(0).astype(int).astype(str)
         sample = f"{measured.family} " + takes + " " + parts[1]["layout"]
-        parts[1] = parts[1].assign(spread=spread, ratio_spread=ratio_spread, sample=sample)
+        parts[1] = parts[1].assign(spread=apart[0], ratio_spread=apart[1], sample=sample)
         alone = {(row["kernel"], row["toolkit"], row["n"]) for row in parts[1].to_dict("records")}
         kept = [(row["kernel"], row["toolkit"], row["n"]) in alone for row in turned.to_dict("records")]
         return pd.concat([turned[pd.Series(kept, turned.index, dtype=bool)], parts[1]], ignore_index=True)
@@ -310,21 +304,18 @@ def contests(lines: Iterable[RegimeLine]) -> list[RegimeLine]:
 
 def use_cases(lines: Sequence[RegimeLine], measured: Mapping[str, Measurements]) -> list[View]:
     """The best of all families' kernels that compete, by kind of floating-point product, its `name`; `what` to use.
-    `slower` is the row in turn of what is used first, at the largest smaller size at which it is slower than the
-    library; None without one."""
+    `slower`: of what is used first, its row in turn at the largest smaller size at which the library is faster."""
     uses = recommendations(found := contests(line for line in lines if line.dtype not in INTEGERS))
     names = [_use(each.lines[0], found) for each in uses]
-    slower = [None if names[i] in names[:i] else _slower(use, measured) for i, use in enumerate(uses)]
+    slower = [_slower(use, measured) if use.kernel and names.index(names[i]) == i else [] for i, use in enumerate(uses)]
     return [View(name=name, what=what, slower=row) for name, what, row in zip(names, uses, slower, strict=True)]
 
 
-def _slower(use: View, measured: Mapping[str, Measurements]) -> View | None:
-    if (of := measured.get(use.kernel.partition(".")[0])) is None:
-        return None
+def _slower(use: View, measured: Mapping[str, Measurements]) -> list[View]:
+    of = measured[use.kernel.partition(".")[0]]
     rows = cubes(select(of.summary, kernel=use.kernel, toolkit=of.toolkit, cache=of.cache))
     rows = rows[is_current(rows) & (rows["n"] < use.lines[0].n) & (rows["ratio_ci_high"] < 1)].sort_values("n")
-    row = rows.iloc[-1] if len(rows) else None
-    return None if row is None else View(anchor=row_anchor(row), n=row["n"], ratio=row["ratio"])
+    return [View(anchor=row_anchor(row), n=row["n"], ratio=row["ratio"]) for row in rows[-1:].to_dict("records")]
 
 
 _SUMS = {"gemm_fast": "sums in the tensor core", "gemm_block_scaled": "block scales", "gemm_half_sums": "fp16 sums"}
