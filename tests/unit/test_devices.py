@@ -73,9 +73,7 @@ def check_measured(world: CardWorld) -> None:
         timed = {point.kernel for point in points if point.toolkit != LIBRARY}
         for entry in world.skipped[family]:
             assert "numerical gate says" not in entry.reason and "compiled_once" not in entry.reason, entry
-        wanted = {
-            name for name in able if registry.kernel(name).family == family and registry.kernel(name).timing.timed
-        }
+        wanted = {each.id for each in kernels if each.id in able and each.family == family and each.timing.timed}
         assert timed | {entry.kernel for entry in world.skipped[family]} >= wanted, family
         assert not wanted or timed, f"{family} is lost"
 
