@@ -89,7 +89,6 @@ def headlines(inputs: Inputs) -> Drawing:
         "What each article is known for, as a multiple of what it is compared with. What scales with the chip is drawn "
         "over what the published value makes expect here, which follows “so”."
     )
-    caption += " †: by our own program of the same idea." if any(each.mark for each in shown) else ""
     table = [
         {"article": each.article, "claim": each.claim.id, "verdict": each.claim.verdict, "program": each.claim.program}
         | {"what": each.name, "published": each.published, "measured": each.measured}
