@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gemmrepro import registry
@@ -15,8 +14,6 @@ from gemmrepro.build import key
 from gemmrepro.core.architectures import pick_arch
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, loaded
-from gemmrepro.operands import Operands
-from gemmrepro.operations import Shape
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,15 +68,6 @@ def load(kernel: registry.Kernel, session: device.Session, built: Path, toolkit:
     if not (built / toolkit / f"{kernel.id}.json").is_file():
         pytest.skip(f"{kernel.id} was not built for {toolkit}")
     return loaded.Loaded.built(session, kernel, built, toolkit)
-
-
-def fp64_operands(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> Operands:
-    """A and B on the GPU, and a C of NaN."""
-    import cupy
-
-    shape = Shape(a.shape[0], b.shape[1], a.shape[1])
-    c = cupy.full(shape.m * shape.n, cupy.nan)
-    return Operands(kernel.problem, shape, (cupy.asarray(a).ravel(), cupy.asarray(b).ravel()), c)
 
 
 def on_a_stream_of_its_own(session: device.Session) -> device.Session:

@@ -25,7 +25,7 @@ from gemmrepro.figures.inputs import Inputs
 from gemmrepro.gpu import baselines, loaded
 from gemmrepro.judge import claims, judging
 from gemmrepro.judge.metrics import METRICS
-from gemmrepro.judge.rules import NOT, NOT_MEASURED, PARTLY, REPRODUCED, UNDECIDED
+from gemmrepro.judge.rules import NOT, NOT_MEASURED, NOT_TESTABLE, PARTLY, REPRODUCED, UNDECIDED
 from gemmrepro.measure import rows as measure_rows
 from gemmrepro.measure.recording import read_rows, write_manifest
 from gemmrepro.recordings.bring import bring_experiment, check_rows
@@ -452,3 +452,20 @@ def test_a_figure_holds_every_row_of_one_toolkit(brought):
     assert drawing.stale and "Hollow" in drawing.caption
     drawing = draw(made, None)
     assert drawing.rows == [] and "Nothing was measured." in drawing.caption
+
+
+@pytest.mark.parametrize(
+    ("published", "kind", "verdict", "words"),
+    [
+        (8.2, "ratio", REPRODUCED, "Published 8.2 on NVIDIA T4; measured 8.00"),  # 6.5 to 9.8 by its interval
+        (2.0, "ratio", NOT, "4.0 times higher: outside the tolerance"),
+        (2.0, "none", NOT_TESTABLE, "Only NVIDIA T4 can confirm"),
+    ],
+)
+def test_a_published_figure_is_held_against_the_rows(brought, published, kind, verdict, words):
+    about = {"system": "x", "metric": "ratio", "unit": "ratio", "hardware": "NVIDIA T4", "place": "a table"}
+    rows, transfer = ({**about, "value": published, "n": 1, "dtype": ""},), {"kind": kind, "why": "It is a quotient."}
+    one = replace(claim(over="sums.outside", where=ONE), published=rows, tolerance=0.5, transfer=transfer)
+    entry = judged(*brought, one)
+    assert (entry["verdict"], words in entry["explanation"]) == (verdict, True), entry["explanation"]
+    assert entry["measured"][0]["value"] == 8.0 and entry["judged_on"] == "cuda12"
