@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from records import Array, record
 
-from gemmrepro import operations
 from gemmrepro.core import dtypes
 from gemmrepro.errors import UserError
 from gemmrepro.operands import Operands
@@ -48,15 +47,6 @@ def test_what_is_beyond_the_largest_number_is_infinite_nan_or_cut(dtype, values,
 
 def test_a_nan_whose_low_bits_alone_are_set_stays_one_in_tf32():
     assert np.isnan(dtypes.narrow(np.array([0x7F800001], np.uint32).view(np.float32), "tf32"))[0]
-
-
-def test_a_k_major_b_is_stored_by_columns():
-    shape = Shape(2, 3, 5)
-    assert BF16.operation.arrays(BF16, shape) == operations.Arrays(((2, 5), (3, 5)), (2, 3))
-    assert Problem().operation.arrays(Problem(), shape) == operations.Arrays(((2, 5), (5, 3)), (2, 3))
-    assert operations.nbytes(BF16, shape) == 2 * (10 + 15 + 6)
-    assert operations.input_bytes(Problem("gelu"), Shape(1, 7, 1)) == 28
-    assert operations.nbytes(Problem("gemm", "fp8_e4m3", "fp16", "row,col,row"), shape) == 10 + 15 + 12
 
 
 def test_arguments_stand_in_the_order_of_the_signature_and_without_alpha_nothing_is_scaled():

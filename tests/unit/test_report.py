@@ -167,7 +167,7 @@ def empty(tmp_path_factory) -> Made:
         return Made.of(make(world, drawn=False))
 
 
-@pytest.mark.parametrize("report", ["full", "whole", "odd", "empty"])
+@pytest.mark.parametrize("report", ["full", "odd", "empty"])
 def test_every_page_is_whole(report, request):
     """It nests, its links and files are there, none but references leads outside, and screen readers find their way."""
     made = request.getfixturevalue(report)
@@ -366,7 +366,6 @@ def test_an_odd_run_is_told_as_it_is(odd):
     ("report", "sentences"),
     [
         ("odd", ("ladder: no hardware counters were recorded", "This run used no containers")),
-        ("whole", ("This figure was not drawn.",)),
         ("empty", ("Nothing was measured", "It has no build record.")),
     ],
 )
@@ -457,16 +456,6 @@ def test_a_figure_has_the_number_of_its_first_place():
         "b": f'<figure id="z">{mark("z")}{mark("x")}',
     }
     assert paper.numbered(pages) == {"a": '2<figure id="x">1<figure id="y">', "b": '<figure id="z">31'}
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Made:
-    root = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        stand_in(patch, root)
-        families = ("ladder", "hopper", "ceilings")
-        world = World(root, families=families, whole=True, sizes=(4096, 8192), stale=("ladder.stages",))
-        return made(world, drawn=False)
 
 
 def words_of(markup: str) -> str:
