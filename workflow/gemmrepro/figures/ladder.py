@@ -26,7 +26,7 @@ from gemmrepro.registry import Kernel, ladders
 FAR = 3.0
 """With a rung that is faster than this the axis is logarithmic."""
 
-COLUMNS = ["label", "kernel", "n", "kind", "published", "ratio", "low", "high", "limit", "error", "stale", "key"]
+COLUMNS = ["label", "kernel", "n", "kind", "published", "ratio", "low", "high", "limit", "error", "stale", "keys"]
 
 
 def made_here(kernels: Sequence[Kernel], rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -36,7 +36,7 @@ def made_here(kernels: Sequence[Kernel], rows: pd.DataFrame) -> list[dict[str, A
         for _, row in rows[rows["kernel"] == kernel.id].iterrows():
             low, high = interval(row, "ratio_ci_low", "ratio_ci_high")
             cells = {name: row[name] for name in ("n", "toolkit", "tflops", "ratio")}
-            cells |= {"low": low, "high": high, "stale": row["status"] == "stale", "key": row_key(row)}
+            cells |= {"low": low, "high": high, "stale": row["status"] == "stale", "keys": (row_key(row),)}
             found.append({"kernel": kernel.id, "level": ladders.level_name(kernel), **cells, "error": row["err_fro"]})
     return found
 
@@ -69,7 +69,7 @@ def rungs(measured: Measurements, roof: float = math.nan) -> tuple[int, pd.DataF
     libraries = select(cubes(select(measured.summary, cache=measured.cache)), n=size)
     for rung in [*ladders.apart(family), *main]:
         printed = there.get(rung.story.published_system or "", {}).get("value", math.nan)
-        about = {"label": ladders.label(rung), "kernel": rung.id, "published": printed, "stale": False}
+        about = {"label": ladders.label(rung), "kernel": rung.id, "published": printed, "stale": False, "keys": ()}
         same_type = [twin for twin in ladders.twins(rung) if twin.compute.dtype_in == rung.compute.dtype_in]
         for kernel in [rung, *same_type]:
             is_rung = kernel is rung
@@ -122,13 +122,26 @@ def draw(
         {"rung": f"{row.label}{', tuned' if row.kind == 'tuned' else ''}", "published": row.published}
         | {"measured": row.ratio, "95% interval": [row.low, row.high] if pd.notna(row.low) else None}
         | {"all multiplications": row.limit, "error": row.error, "stale": bool(row.stale)}
+        | {"keys": dict.fromkeys(("measured", "error"), row.keys)}
         for row in shown.itertuples()
     ]
+<<<<<<< HEAD
     known = [{name: cell for name, cell in line.items() if isinstance(cell, list) or pd.notna(cell)} for line in table]
     kept = [name for name in table[0] if any(name in line for line in known)] if table else []
     table = [{name: line.get(name) for name in kept} for line in known]
     keys = list(shown["key"].dropna())
     return Drawing(title, caption, _alt(current), table, lambda page: _paint(inputs, shown, page), keys, stale)
+=======
+    table = [{name: None if _is_nan(cell) else cell for name, cell in line.items()} for line in table]
+    kept = [name for name in table[0] if any(line[name] is not None for line in table)] if table else []
+    table = [{name: line[name] for name in kept} for line in table]
+    paint = lambda page: _paint(inputs, shown, page)  # noqa: E731
+    return Drawing(title, caption, _alt(current), table, paint, stale)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+>>>>>>> main
 
 
 def _paint(inputs: Inputs, shown: pd.DataFrame, page: Page) -> Figure:

@@ -241,9 +241,16 @@ def row(inputs: Inputs) -> Drawing:
         f"Its rounds' medians are {', '.join(format_number(float(each)) for each in medians)}.",
     )
     title = f"Outliers do not move a row: {len(samples)} samples in {len(medians)} rounds give {value} [{low}, {high}]"
+<<<<<<< HEAD
     table = samples[["round", "kernel ms", "cuBLAS ms", "ratio"]].to_dict("records")
     key, stale = [row_key(line)], line["status"] == "stale"
     return Drawing(title, caption, alt, table, lambda page: _paint_row(line, samples, page), key, stale)
+=======
+    cells, keys = ["round", "kernel ms", "cuBLAS ms", "ratio"], {"ratio": (row_key(line),)}
+    table = [sample | {"keys": keys} for sample in samples[cells].to_dict("records")]
+    paint = lambda page: _paint_row(line, samples, page)  # noqa: E731
+    return Drawing(title, caption, alt, table, paint, line["status"] == "stale")
+>>>>>>> main
 
 
 def _life(inputs: Inputs) -> tuple[str, pd.Series, pd.DataFrame, str] | None:
@@ -310,6 +317,7 @@ def regimes(inputs: Inputs, family: str) -> Drawing:
     table = [
         {"n": int(one.x), "contest": one.contest, "regime": REGIMES[one.regime], "kernel": one.kernel}
         | {"ratio": one.y, "low": one.low, "high": one.high, "leads": one.leads}
+        | {"keys": dict.fromkeys(("ratio", "low", "high"), (one.row,))}
         for one in frame.itertuples()
     ]
     title, alt = f"{_short(family)}: {_regimes_title(lines, every)}", _regimes_alt(lines)
@@ -329,10 +337,20 @@ def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
             tied = len(ahead) > 1 or len(leaders([*line.leaders[regime][:1], THE_LIBRARY])) > 1
             precise = [each for each in entries if each.high - each.low <= PRECISE * each.ratio]
             for entry in (each for each in precise if each.ratio >= NEAR * best):
+<<<<<<< HEAD
                 about = {"contest": where, "regime": regime, "kernel": entry.kernel, "rung": _name(entry.kernel)}
+=======
+                about = {
+                    "contest": _where(line, lines),
+                    "regime": regime,
+                    "kernel": entry.kernel,
+                    "rung": _name(entry.kernel),
+                    "row": entry.anchor,
+                }
+>>>>>>> main
                 ends = {"x": line.n, "y": entry.ratio, "low": entry.low, "high": entry.high}
                 found.append({**about, **ends, "leads": "no" if entry.kernel not in ahead else ("alone", "tied")[tied]})
-    columns = ["contest", "regime", "kernel", "rung", "x", "y", "low", "high", "leads"]
+    columns = ["contest", "regime", "kernel", "rung", "row", "x", "y", "low", "high", "leads"]
     frame = pd.DataFrame(found, columns=columns)
     most = frame.groupby("contest", sort=False)["kernel"].nunique().sort_values(ascending=False, kind="stable")
     return frame[frame["contest"].isin(most.index[:CONTESTS])].sort_values("x", kind="stable")
