@@ -125,23 +125,10 @@ def draw(
         | {"keys": dict.fromkeys(("measured", "error"), row.keys)}
         for row in shown.itertuples()
     ]
-<<<<<<< HEAD
     known = [{name: cell for name, cell in line.items() if isinstance(cell, list) or pd.notna(cell)} for line in table]
     kept = [name for name in table[0] if any(name in line for line in known)] if table else []
     table = [{name: line.get(name) for name in kept} for line in known]
-    keys = list(shown["key"].dropna())
-    return Drawing(title, caption, _alt(current), table, lambda page: _paint(inputs, shown, page), keys, stale)
-=======
-    table = [{name: None if _is_nan(cell) else cell for name, cell in line.items()} for line in table]
-    kept = [name for name in table[0] if any(line[name] is not None for line in table)] if table else []
-    table = [{name: line[name] for name in kept} for line in table]
-    paint = lambda page: _paint(inputs, shown, page)  # noqa: E731
-    return Drawing(title, caption, _alt(current), table, paint, stale)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
->>>>>>> main
+    return Drawing(title, caption, _alt(current), table, lambda page: _paint(inputs, shown, page), stale)
 
 
 def _paint(inputs: Inputs, shown: pd.DataFrame, page: Page) -> Figure:

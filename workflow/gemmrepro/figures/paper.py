@@ -241,16 +241,10 @@ def row(inputs: Inputs) -> Drawing:
         f"Its rounds' medians are {', '.join(format_number(float(each)) for each in medians)}.",
     )
     title = f"Outliers do not move a row: {len(samples)} samples in {len(medians)} rounds give {value} [{low}, {high}]"
-<<<<<<< HEAD
-    table = samples[["round", "kernel ms", "cuBLAS ms", "ratio"]].to_dict("records")
-    key, stale = [row_key(line)], line["status"] == "stale"
-    return Drawing(title, caption, alt, table, lambda page: _paint_row(line, samples, page), key, stale)
-=======
     cells, keys = ["round", "kernel ms", "cuBLAS ms", "ratio"], {"ratio": (row_key(line),)}
     table = [sample | {"keys": keys} for sample in samples[cells].to_dict("records")]
-    paint = lambda page: _paint_row(line, samples, page)  # noqa: E731
-    return Drawing(title, caption, alt, table, paint, line["status"] == "stale")
->>>>>>> main
+    stale = line["status"] == "stale"
+    return Drawing(title, caption, alt, table, lambda page: _paint_row(line, samples, page), stale)
 
 
 def _life(inputs: Inputs) -> tuple[str, pd.Series, pd.DataFrame, str] | None:
@@ -337,17 +331,8 @@ def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
             tied = len(ahead) > 1 or len(leaders([*line.leaders[regime][:1], THE_LIBRARY])) > 1
             precise = [each for each in entries if each.high - each.low <= PRECISE * each.ratio]
             for entry in (each for each in precise if each.ratio >= NEAR * best):
-<<<<<<< HEAD
                 about = {"contest": where, "regime": regime, "kernel": entry.kernel, "rung": _name(entry.kernel)}
-=======
-                about = {
-                    "contest": _where(line, lines),
-                    "regime": regime,
-                    "kernel": entry.kernel,
-                    "rung": _name(entry.kernel),
-                    "row": entry.anchor,
-                }
->>>>>>> main
+                about["row"] = entry.anchor
                 ends = {"x": line.n, "y": entry.ratio, "low": entry.low, "high": entry.high}
                 found.append({**about, **ends, "leads": "no" if entry.kernel not in ahead else ("alone", "tied")[tied]})
     columns = ["contest", "regime", "kernel", "rung", "row", "x", "y", "low", "high", "leads"]
