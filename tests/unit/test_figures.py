@@ -63,7 +63,7 @@ def inputs(tmp_path_factory) -> Inputs:
         {name: results.load(folder, name) for name in names},
         {name: load_regimes(folder / "regimes", name) for name in names},
         verdicts(),
-        {claim.id: claim.value for claim in claims.load()},
+        {claim.id: claim.value for claim in claims.load(judged=True)},
     )
 
 

@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 
-from gemmrepro import registry
 from gemmrepro.core import paths
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims
@@ -17,7 +16,7 @@ from gemmrepro.paper.claims import ClaimView, explained, mechanisms
 
 @cache
 def ids() -> list[str]:
-    return [claim.id for claim in claims.load(tuple(registry.family_names()))]
+    return [claim.id for claim in claims.load(judged=True)]
 
 
 def test_every_pattern_names_a_claim_and_no_claim_has_two_causes():
