@@ -33,6 +33,7 @@ def dead_links(report: Path) -> list[str]:
     ]
 
 
+@cache
 def links_to_rows(report: Path) -> list[tuple[str, str]]:
     """Every (page, id) of a row that some page links to."""
     found = {

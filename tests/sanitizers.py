@@ -49,6 +49,9 @@ SUMMARY = re.compile(
 PATIENCE = 90.0
 """Seconds that a process may take for each kernel that it runs."""
 
+BATCH = 8
+"""Kernels in a process."""
+
 FOUND = 99
 """compute-sanitizer's exit code where it finds something."""
 
@@ -98,11 +101,11 @@ def shapes_of(kernel: registry.Kernel) -> tuple[Shape, ...]:
     return tuple(Shape(1, -(-n // step) * step, 1) for n in (5001, 20_003))
 
 
-def subjects(build: Path, toolkits: Sequence[str], patterns: Sequence[str], capability: int) -> list[Subject]:
+def subjects(build: Path, patterns: Sequence[str], capability: int) -> list[Subject]:
     """The binaries in `build` with code for a GPU of `capability`."""
     found = []
     for kernel in registry.kernels():
-        for toolkit in (name for name in kernel.platform.toolkits if name in toolkits):
+        for toolkit in kernel.platform.toolkits:
             record = build / toolkit / f"{kernel.id}.json"
             if not record.is_file() or not any(fnmatch.fnmatch(kernel.id, pattern) for pattern in patterns):
                 continue
@@ -219,17 +222,17 @@ def run(arguments: argparse.Namespace) -> int:
         return 1
     start = time.monotonic()
     campaign = Campaign(arguments.out, arguments.build.resolve(), start + arguments.seconds, gpus[0].name)
-    known = subjects(arguments.build, arguments.toolkits, arguments.kernels, arguments.capability)
+    known = subjects(arguments.build, arguments.kernels, gpus[0].capability)
     jobs = []
-    for first in range(0, len(known), arguments.batch):
-        group = known[first : first + arguments.batch]
-        for tool in arguments.tools:
+    for first in range(0, len(known), BATCH):
+        group = known[first : first + BATCH]
+        for tool in TOOLS:
             if chosen := [one for one in group if campaign.lacks(tool, one)]:
                 jobs.append((tool, chosen))
-    with ThreadPoolExecutor(arguments.jobs) as pool:
+    with ThreadPoolExecutor(max(2, (os.cpu_count() or 4) - 4)) as pool:
         list(pool.map(lambda job: campaign.run(*job), jobs))
-    left = sum(campaign.lacks(tool, one) for one in known for tool in arguments.tools)
-    print(f"{len(known) * len(arguments.tools) - left} done, {left} left after {time.monotonic() - start:.0f} s")
+    left = sum(campaign.lacks(tool, one) for one in known for tool in TOOLS)
+    print(f"{len(known) * len(TOOLS) - left} done, {left} left after {time.monotonic() - start:.0f} s")
     return report(arguments)
 
 
@@ -301,11 +304,6 @@ def main() -> int:
     running.add_argument("--out", type=Path, required=True, help="the outcome, in JSON; what it holds is not run again")
     running.add_argument("--seconds", type=float, default=1e9, help="end after so long")
     running.add_argument("--kernels", nargs="+", default=["*"], help="patterns of kernel ids")
-    running.add_argument("--toolkits", nargs="+", default=["cuda12", "cuda13"])
-    running.add_argument("--tools", nargs="+", default=list(TOOLS), choices=TOOLS)
-    running.add_argument("--capability", type=int, default=90, help="of the GPU, times ten")
-    running.add_argument("--jobs", type=int, default=max(2, (os.cpu_count() or 4) - 4), help="processes at a time")
-    running.add_argument("--batch", type=int, default=8, help="kernels in a process")
     reporting = commands.add_parser("report")
     reporting.add_argument("--out", type=Path, required=True)
     reporting.add_argument("--record", type=Path, help="merge it into the recordings in this folder, a GPU's")

@@ -41,7 +41,8 @@ def beside(folder: Path | None, request: Mapping[str, Any]) -> list[dict[str, An
     answer = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if answer.returncode:
         last = (answer.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise UserError(f"beside cuBLAS of {folder or 'this machine'} nothing could be measured: {last.removeprefix('gemmrepro: ')}")
+        why = last.removeprefix("gemmrepro: ")
+        raise UserError(f"beside cuBLAS of {folder or 'this machine'} nothing could be measured: {why}")
     found: list[dict[str, Any]] = json.loads(answer.stdout.splitlines()[-1])
     return found
 

@@ -209,15 +209,6 @@ def test_words_find_an_empty_choice_says_so_and_a_link_shows_its_claim_all_the_s
     assert shown(page) == total
 
 
-def test_a_number_of_the_abstract_shows_its_claims(page, report):
-    opened(page, report / "index.html")
-    link = "document.querySelector('.abstract a[href^=\"claims.html#verdict=reproduced\"]')"
-    count = int(re.search(r"\d+", page.execute_script(f"return {link}.textContent"))[0])
-    page.execute_script(f"{link}.click()")
-    page.execute_async_script("setTimeout(arguments[0], 200)")
-    assert shown(page) == count > 0
-
-
 @pytest.mark.parametrize(
     ("words", "place"),
     [

@@ -1,5 +1,6 @@
 """How the tests on a GPU run the project's stages, and what runs on it."""
 
+import copy
 import json
 import os
 import subprocess
@@ -79,3 +80,14 @@ def fp64_operands(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> Oper
     shape = Shape(a.shape[0], b.shape[1], a.shape[1])
     c = cupy.full(shape.m * shape.n, cupy.nan)
     return Operands(kernel.problem, shape, (cupy.asarray(a).ravel(), cupy.asarray(b).ravel()), c)
+
+
+def on_a_stream_of_its_own(session: device.Session) -> device.Session:
+    """The session with another stream and with no workspace yet."""
+    import cupy
+    from cuda import core
+
+    other = copy.copy(session)
+    other.stream, other.workspace = cupy.cuda.Stream(non_blocking=True), None
+    other.core_stream = core.Stream.from_handle(other.stream.ptr)
+    return other

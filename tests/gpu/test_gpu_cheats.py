@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gpu_tools import load, runs
-from test_gpu_streams import on_a_stream_of_its_own
+from gpu_tools import load, on_a_stream_of_its_own, runs
 
 from gemmrepro import registry
 from gemmrepro.core.journal import fresh_seeds

@@ -1,57 +1,17 @@
-"""Experiments on a GPU: small ones, continued from their journal, and refusing what must not run."""
-
-from dataclasses import replace
-from pathlib import Path
+"""Experiments on a GPU, small ones: sums err as tensor cores make them, and PyTorch's modes do what is said of them."""
 
 import pytest
-from gpu_tools import gated, runs
-
-from gemmrepro import experiments, registry
-from gemmrepro.experiments import run as experiments_run
-from gemmrepro.experiments.results import Results, load
 
 pytestmark = pytest.mark.gpu
 
-SMALL = {"m": 100, "n": 72, "ks": [64, 4096], "laws": ["uniform", "integers"], "seeds": [5]}
 
-
-@pytest.fixture(scope="module")
-def accumulation() -> experiments.Experiment:
-    declared = experiments.experiment("ada", "accumulation")
-    return replace(declared, parameters={**declared.parameters, **SMALL})
-
-
-@pytest.fixture(scope="module")
-def gates(session, built, toolkit, tmp_path_factory) -> Path:
-    """Gates of the kernels that ada's experiments run here."""
-    folder = tmp_path_factory.mktemp("gates")
-    ids = {name: None for each in experiments.declared("ada") for name in each.kernels}
-    for kernel in map(registry.kernel, ids):
-        if runs(kernel, session):
-            gated(kernel.id, toolkit, built, folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def run(session, built, toolkit, gates, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("experiment")
-
-    def once(which: experiments.Experiment, out: str, gates: Path = gates) -> tuple[Results, list[str]]:
-        said: list[str] = []
-        paths = (built, gates, folder / f"journal-{out}", folder / out / "ada")
-        assert experiments_run.run(session, "ada", which, [toolkit], *paths, said.append)
-        return load(folder / out, "ada")[which.name], said
-
-    return once
-
-
-def test_sums_err_as_they_should(run, accumulation):
-    results, _ = run(accumulation, "whole")
-    rows = results.rows.set_index(["kernel", "law", "k"])
-    assert len(rows) == (len(accumulation.kernels) + 1) * 4
+def test_sums_err_as_they_should(experiment):
+    small = {"m": 100, "n": 72, "ks": [64, 4096], "laws": ["uniform", "integers"], "seeds": [5]}
+    table = experiment("ada", "accumulation", small, {}).rows
+    rows = table.set_index(["kernel", "law", "k"])
     assert (rows["status"] == "current").all()
     # Sums of integers under 2^24 are exact wherever they are kept.
-    assert (results.rows[results.rows["law"] == "integers"]["right"] == 1).all()
+    assert (table[table["law"] == "integers"]["right"] == 1).all()
     inside, outside, compensated = (
         rows.loc[(f"ada.accumulate_{name}", "uniform", 4096)] for name in ("inside", "outside", "compensated")
     )
@@ -59,13 +19,26 @@ def test_sums_err_as_they_should(run, accumulation):
     assert inside["bias_u"] < -10 * abs(outside["bias_u"]), "the tensor core truncates"
 
 
-def test_probes_tell_one_story(run):
-    """Whatever a tensor core keeps: a mma.sync's terms count alike wherever they stand, and sums lose, never gain."""
-    results, _ = run(experiments.experiment("ada", "alignment"), "probes")
-    rows = results.rows
-    assert set(rows["kernel"]) >= {"ada.accumulate_inside"}
-    assert not rows["found"].str.contains("differ").any()
-    assert (rows["kept"] >= 22).all()
-    for _, row in rows.iterrows():
-        found = [float(value) for value in row["found"].split()]
-        assert all(abs(value) <= abs(row["exact"]) for value in found), "truncated, not rounded up"
+def test_five_kernels_become_one_and_bytes_decide(experiment):
+    pytest.importorskip("torch")
+    settings = {"rounds": 2, "seconds_per_round": 0.05}
+    rows = experiment("pytorch", "gelu", {"sizes": [4096, 1 << 26]}, settings).rows
+    by = rows.set_index(["kernel", "elements"])
+    assert set(rows["kernel"]) == {"pytorch.gelu", "torch.eager", "torch.jit.script", "torch.compile"}
+    assert (rows["error_u"] < 4).all()
+    assert by.loc[("torch.eager", 1 << 26)]["launches"] == 5
+    assert (rows[rows["kernel"] != "torch.eager"]["launches"] == 1).all()
+    assert by.loc[("torch.eager", 1 << 26)]["gain"] == pytest.approx(1, rel=0.05)
+    assert 4 < by.loc[("pytorch.gelu", 1 << 26)]["gain"] < 6.5
+
+
+def test_modes_train_alike(experiment):
+    pytest.importorskip("torchvision")
+    settings = {"modes": ["eager", "default"], "iterations": 6, "rounds": 2, "limit_s": 200, "together": True}
+    found = experiment("pytorch", "training", {"batch": 8, "warm_up": 4}, settings)
+    rows = found.rows[found.rows["part"] == "steady"].set_index("kernel")
+    assert set(rows.index) == {"torch.eager", "torch.compile.default"}
+    assert rows.loc["torch.compile.default"]["graph_breaks"] == 0
+    assert rows["first_loss"].iloc[0] == pytest.approx(rows["first_loss"].iloc[1], rel=0.1)
+    assert rows.loc["torch.compile.default"]["first_s"] > rows.loc["torch.eager"]["first_s"]
+    assert {entry["kernel"] for entry in found.run["skipped"]} >= {"torch.compile.max-autotune"}

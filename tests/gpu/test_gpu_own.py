@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +40,20 @@ def examples(session, tmp_path_factory) -> Path:
     for path in (ROOT / "examples/own").glob("*"):
         text = path.read_text()
         (folder / path.name).write_text(text.replace("[1024, 4096, 8192]", "[4096]").replace("[1024, 4096]", "[4096]"))
-    for options in (["-Xcompiler", "-fPIC", "-shared", "-o", "libtiled.so"], ["-cubin", "-o", "tiled.cubin"]):
-        subprocess.run(["nvcc", "-O3", f"-arch={session.gpu.arch}", *options, "tiled.cu"], cwd=folder, check=True)
+    library = ["-Xcompiler", "-fPIC", "-shared", "-o"]
+    commands = [[*library, "libtiled.so", "tiled.cu"], ["-cubin", "-o", "tiled.cubin", "tiled.cu"]]
+    if cutlass := find_spec("cutlass_library"):
+        headers = f"{next(iter(cutlass.submodule_search_locations))}/source/include"
+        commands.append(["-std=c++17", "-isystem", headers, *library, "libcutlass_gemm.so", "cutlass_gemm.cu"])
+    for options in commands:
+        subprocess.run(["nvcc", "-O3", f"-arch={session.gpu.arch}", *options], cwd=folder, check=True)
     return folder
 
 
-@pytest.mark.parametrize("name", ["triton_persistent", "cuda_library", "cubin_params", "torch_compile"])
+@pytest.mark.parametrize("name", ["triton_persistent", "cuda_library", "cubin_params", "cutlass_gemm", "torch_compile"])
 def test_an_example_passes_and_is_timed_in_every_regime(name, examples, tmp_path):
+    if name == "cutlass_gemm" and find_spec("cutlass_library") is None:
+        pytest.skip("nvidia-cutlass is not installed")
     found = judged(examples / f"{name}.py", tmp_path, regimes=name == "triton_persistent")
     print(json.dumps({key: found[key] for key in ("against", "ended", "skipped")}))
     assert (found["gate"]["status"], found["ended"], found["skipped"]) == ("passed", "", []), found["gate"]["reason"]

@@ -1,6 +1,5 @@
 """The sweep on a GPU: killed and continued, spoiled and repaired, and refusing what it must not measure."""
 
-import csv
 import json
 import signal
 import subprocess
@@ -39,7 +38,7 @@ def world(session, built, toolkit, tmp_path_factory) -> Path:
     """A folder with a configuration, builds and gates: what a sweep of the kernels in SWEPT starts from."""
     folder = tmp_path_factory.mktemp("world")
     (folder / "build").symlink_to(built)
-    write_config(folder, toolkits=[toolkit])
+    (folder / "config.json").write_text(json.dumps({"sweep": {**SETTINGS, "toolkits": [toolkit]}}))
     with ThreadPoolExecutor(len(SWEPT)) as pool:
         list(pool.map(lambda kernel: gated(kernel, toolkit, built, folder / "gates"), SWEPT))
     for kernel in registry.kernels("ladder"):
@@ -48,22 +47,10 @@ def world(session, built, toolkit, tmp_path_factory) -> Path:
     return folder
 
 
-def write_config(folder: Path, **changes) -> None:
-    (folder / "config.json").write_text(json.dumps({"sweep": {**SETTINGS, **changes}}))
-
-
-def arguments(folder: Path, journal: str, out: str) -> list[object]:
-    names = ["--family", "ladder", "--config", folder / "config.json", "--build", folder / "build"]
-    places = ["--gates", folder / "gates", "--journal", folder / journal, "--out", folder / out]
-    return [*names, *places]
-
-
-def rows(folder: Path) -> list[dict[str, str]]:
-    return whole.read_summary(folder)
-
-
 def test_a_killed_sweep_continues_and_loses_nothing(world):
-    started = stage_process("sweep", *arguments(world, "journal", "out"))
+    words = ["--family", "ladder", "--config", world / "config.json", "--build", world / "build"]
+    words += ["--gates", world / "gates", "--journal", world / "journal", "--out", world / "out"]
+    started = stage_process("sweep", *words)
     process = subprocess.Popen(**started, stderr=subprocess.PIPE, text=True)
     journal = world / "journal"
     deadline = time.monotonic() + 120
@@ -79,20 +66,16 @@ def test_a_killed_sweep_continues_and_loses_nothing(world):
         json.loads(text)  # whole, all of them
     assert not (world / "out").exists()
 
-    answer = stage("sweep", *arguments(world, "journal", "out"))
+    answer = stage("sweep", *words)
     assert answer.returncode == 0, answer.stderr
     assert f"{len(finished)} of " in answer.stderr
     after = {path.name: path.read_text() for path in journal.glob("*.json")}
     # What was timed stays. A check of the operands may say more at the end: that the kernel's times were confirmed.
     assert set(before) <= set(after) and all(after[name] == before[name] for name in finished)
-    table = rows(world / "out")
+    table = whole.read_summary(world / "out")
     # the kernels and cuBLAS at two sizes, cold and warm
     assert len(table) == (len(SWEPT) + 1) * 2 * 2
     assert all(row["rounds"] == "3" and row["status"] == "current" for row in table)
-
-
-def test_its_rows_say_what_the_gpu_can_do(world):
-    table = rows(world / "out")
     for row in table:
         if row["kernel"] == "cublas.sgemm":
             # measured against itself
@@ -102,14 +85,3 @@ def test_its_rows_say_what_the_gpu_can_do(world):
             assert float(row["ratio"]) < 0.5
         if row["baseline"]:
             assert 0 < float(row["err_scaled_max"]) < 100
-
-
-def test_a_budget_ends_the_sweep_and_the_next_call_continues(world, toolkit):
-    write_config(world, toolkits=[toolkit], rounds=2, caches=["warm"])
-    answer = stage("sweep", *arguments(world, "journal-budget", "out-budget"), "--budget", 0.5)
-    assert answer.returncode == 75, answer.stderr
-    assert not (world / "out-budget").exists()
-    answer = stage("sweep", *arguments(world, "journal-budget", "out-budget"))
-    assert answer.returncode == 0, answer.stderr
-    with (world / "out-budget" / "summary.csv").open() as file:
-        assert len(list(csv.DictReader(file))) == (len(SWEPT) + 1) * 2

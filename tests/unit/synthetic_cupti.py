@@ -9,21 +9,21 @@ SUCCESS, INVALID_PARAMETER, INVALID_OPERATION, INVALID_METRIC = 0, 1, 7, 17
 CHIP = "GX1"
 BLOB = 64
 """Bytes of its images."""
+HELD = {"HostInitialize": ("host", True), "HostDeinitialize": ("host", False), "Enable": ("profiler", True)}
+HELD |= {"Disable": ("profiler", False), "Start": ("pass", True), "Stop": ("pass", False)}
+"""What a call opens or closes, which must be closed or open before."""
 
 
 class SyntheticCupti:
-    """In place of the loaded library.
+    """In place of the loaded library. A method that returns False refuses its call's parameters.
 
     Args:
         metrics: CUPTI's unit and the value of each metric that the chip has.
-        passes: how many it takes.
-        fails: a status by function.
     """
 
-    def __init__(
-        self, metrics: Mapping[str, tuple[str, float]], passes: int = 2, fails: Mapping[str, int] | None = None
-    ) -> None:
-        self.metrics, self.passes, self.fails = metrics, passes, dict(fails or {})
+    def __init__(self, metrics: Mapping[str, tuple[str, float]]) -> None:
+        self.metrics, self.passes = metrics, 2
+        self.fails: dict[str, int] = {}  # a status by function
         self.asked: list[str] = []
         self.open: set[str] = set()
         self.counted: list[str] = []
@@ -54,100 +54,73 @@ class SyntheticCupti:
         if params.struct_size != getattr(kind, last).offset + getattr(kind, last).size or params.private:
             return INVALID_PARAMETER
         name = re.sub("^cupti(RangeProfiler|Profiler)?", "", function)
-        return getattr(self, f"_{name}", lambda _: SUCCESS)(params)
-
-    def _holding(self, name: str, opens: bool) -> int:
-        if (name in self.open) == opens:
+        if getattr(self, f"_{name}", lambda _: True)(params) is False:
+            return INVALID_METRIC if name == "HostGetMetricProperties" else INVALID_PARAMETER
+        what, opens = HELD.get(name, ("", False))
+        if what and ((what in self.open) == opens or (name == "Disable" and "pass" in self.open)):
             return INVALID_OPERATION
-        (self.open.add if opens else self.open.remove)(name)
+        (self.open.add if opens else self.open.discard)(what)
         return SUCCESS
 
-    def _DeviceSupported(self, params: Any) -> int:
+    def _DeviceSupported(self, params: Any) -> None:
         for name, level in self.supported.items():
             setattr(params, name, level)
-        return SUCCESS
 
-    def _DeviceGetChipName(self, params: Any) -> int:
+    def _DeviceGetChipName(self, params: Any) -> None:
         params.name = CHIP.encode()
-        return SUCCESS
 
-    def _GetCounterAvailability(self, params: Any) -> int:
+    def _size(self, params: Any) -> None:
         params.size = BLOB
-        if params.image:
-            ctypes.memmove(params.image, b"a" * BLOB, BLOB)
-        return SUCCESS
-
-    def _HostInitialize(self, params: Any) -> int:
-        if params.chip.decode() != CHIP or ctypes.string_at(params.availability, BLOB) != b"a" * BLOB:
-            return INVALID_PARAMETER
-        params.host = 1
-        return self._holding("host", True)
-
-    def _HostDeinitialize(self, params: Any) -> int:
-        return self._holding("host", False)
-
-    def _HostGetMetricProperties(self, params: Any) -> int:
-        unit, _ = self.metrics.get(params.metric.decode(), ("", 0.0))
-        params.unit = unit.encode()
-        return SUCCESS if params.metric.decode() in self.metrics else INVALID_METRIC
-
-    def _HostConfigAddMetrics(self, params: Any) -> int:
-        self.counted = [params.metrics[index].decode() for index in range(params.count)]
-        return SUCCESS if set(self.counted) <= self.metrics.keys() else INVALID_PARAMETER
-
-    def _size(self, params: Any) -> int:
-        params.size = BLOB
-        return SUCCESS
 
     _HostGetConfigImageSize = _GetCounterDataSize = _size
 
-    def _HostGetConfigImage(self, params: Any) -> int:
+    def _GetCounterAvailability(self, params: Any) -> None:
+        params.size = BLOB
+        if params.image:
+            ctypes.memmove(params.image, b"a" * BLOB, BLOB)
+
+    def _HostInitialize(self, params: Any) -> bool:
+        params.host = 1
+        return params.chip.decode() == CHIP and ctypes.string_at(params.availability, BLOB) == b"a" * BLOB
+
+    def _HostGetMetricProperties(self, params: Any) -> bool:
+        params.unit = self.metrics.get(params.metric.decode(), ("", 0.0))[0].encode()
+        return params.metric.decode() in self.metrics
+
+    def _HostConfigAddMetrics(self, params: Any) -> bool:
+        self.counted = [params.metrics[index].decode() for index in range(params.count)]
+        return set(self.counted) <= self.metrics.keys()
+
+    def _HostGetConfigImage(self, params: Any) -> None:
         ctypes.memmove(params.image, b"c" * BLOB, BLOB)
-        return SUCCESS
 
-    def _HostGetNumOfPasses(self, params: Any) -> int:
+    def _HostGetNumOfPasses(self, params: Any) -> None:
         params.passes = self.passes
-        return SUCCESS
 
-    def _HostEvaluateToGpuValues(self, params: Any) -> int:
-        if ctypes.string_at(params.data, BLOB) != b"d" * BLOB or params.index >= self.ranges:
-            return INVALID_PARAMETER
+    def _HostEvaluateToGpuValues(self, params: Any) -> bool:
         for index in range(params.count):
             params.values[index] = self.metrics[params.metrics[index].decode()][1]
-        return SUCCESS
+        return ctypes.string_at(params.data, BLOB) == b"d" * BLOB and params.index < self.ranges
 
-    def _Enable(self, params: Any) -> int:
+    def _Enable(self, params: Any) -> None:
         params.profiler = 2
-        return self._holding("profiler", True)
 
-    def _Disable(self, params: Any) -> int:
-        return INVALID_OPERATION if "pass" in self.open else self._holding("profiler", False)
-
-    def _CounterDataImageInitialize(self, params: Any) -> int:
+    def _CounterDataImageInitialize(self, params: Any) -> None:
         ctypes.memmove(params.data, b"0" * BLOB, BLOB)
-        return SUCCESS
 
-    def _SetConfig(self, params: Any) -> int:
-        wanted = (1, 3, 256, 1, 1, 0, 1)
-        found = (params.range, params.replay, params.ranges, params.levels, params.least_level, params.pass_index)
-        if (*found, params.level) != wanted or ctypes.string_at(params.config, BLOB) != b"c" * BLOB:
-            return INVALID_PARAMETER
+    def _SetConfig(self, params: Any) -> bool:
         self._data, self._pass = params.data, 0
-        return SUCCESS
+        found = (params.range, params.replay, params.ranges, params.levels, params.least_level, params.pass_index)
+        right = (*found, params.level) == (1, 3, 256, 1, 1, 0, 1)
+        return right and ctypes.string_at(params.config, BLOB) == b"c" * BLOB
 
-    def _Start(self, params: Any) -> int:
-        return self._holding("pass", True)
-
-    def _Stop(self, params: Any) -> int:
+    def _Stop(self, params: Any) -> None:
         self._pass += 1
         params.finished = self._pass >= self.passes and not self.more
-        return self._holding("pass", False)
 
-    def _DecodeData(self, params: Any) -> int:
+    def _DecodeData(self, params: Any) -> None:
         ctypes.memmove(self._data, b"d" * BLOB, BLOB)
         params.dropped = self.dropped
-        return SUCCESS
 
-    def _GetCounterDataInfo(self, params: Any) -> int:
+    def _GetCounterDataInfo(self, params: Any) -> None:
         params.ranges = self.ranges
-        return SUCCESS

@@ -39,6 +39,7 @@ CAST, PLAIN = {"LDG.E": 5, "STG.E": 5}, {"LDG.E": 5, "STG.E": 4, "MOV": 3}
         ("hopper.missing_blocks", (), {"n": 256, "bk": 64, "k": 16}, 0),
         ("hopper.bank_conflicts", (), {}, 1),
         ("hopper.place_of_sums", (), {}, 1),
+        *(("cute.tiles_dropped", (), {"sides": side}, lost) for side, lost in ((7, 0), (9, 19), (20, 56), (33, 154))),
         ("ada.share_of_floor", ({MMA: 64, "BAR.SYNC": 2},), {"microseconds": 895}, pytest.approx(0.93, abs=0.0005)),
         ("ada.fewer_barriers", (LARGE, SMALL), {}, 4),
         ("ada.fewer_barriers", (LARGE | {"BAR.SYNC": 2}, SMALL), {}, 2),
@@ -52,3 +53,18 @@ def test_code_that_makes_an_mma_twice_or_not_at_all_is_refused():
     for wrong in (33, 31, 0):
         with pytest.raises(UserError, match="no multiple of 32"):
             calculated("ada.share_of_floor", {MMA: wrong}, microseconds=895)
+
+
+@pytest.mark.parametrize(
+    ("name", "registers", "static", "arch", "blocks"),
+    [
+        ("article_base", 168, 32768, "sm_80", 3),  # 3 x 128 x 168 registers are 64,512 of 65,536
+        ("article_base", 169, 32768, "sm_80", 2),
+        ("article_three_stages", 226, 0, "sm_80", 1),  # 2 x 97 KB are more than 164
+        ("article_three_stages", 226, 0, "sm_90", 2),
+    ],
+)
+def test_resident_blocks(name, registers, static, arch, blocks):
+    code = SimpleNamespace(registers=registers, shared_bytes=static)
+    given = Inputs(kernels=(registry.kernel(f"cute.{name}"),), codes=(code,), arch=arch, n=2048)
+    assert calculation("cute", "resident_blocks")(given).value == blocks

@@ -106,16 +106,6 @@ def masked(given: Operands) -> Operands:
     return replace(given, inputs=inputs)
 
 
-def half_of_k(given: Operands) -> np.ndarray:
-    (a, b, _), half = matrices(given), -(-given.shape.k // 2)
-    return (2 * given.alpha * (a[:, :half].astype(np.float64) @ b[:half])).astype(np.float32)
-
-
-def every_second_batch(made: np.ndarray) -> np.ndarray:
-    made[:, 8::16] = 0
-    return made
-
-
 def gives_back(key: Callable[[Operands], object]) -> Launch:
     return lambda kernel, given: kernel.from_memory(given, key(given))
 
@@ -164,11 +154,8 @@ CHEATS: dict[str, tuple[str, Launch]] = {
         "gate",
         gives_back(lambda given: (given.shape, given.alpha, given.beta)),
     ),
-    "skips every second batch of columns and writes zeros": ("gate", puts(lambda g: every_second_batch(product(g)))),
-    "takes half of K, and doubles it": ("gate", puts(half_of_k)),
     "multiplies in TF32": ("gate", puts(lambda given: product(masked(given)))),
     "answers the seeds 1 and 2, and gives zeros for others": ("gate", knows_seeds),
-    "adds to what C holds": ("gate", puts(lambda given: product(given) + 0 * matrices(given)[2])),
     "is right on the gate's shapes alone": ("before", puts(on_the_gates_shapes)),
     "returns if C is no poison": ("after", skips_if(no_poison)),
     "computes 400 times, and then no more": ("after", skips_if(lambda kernel, _: kernel.launches > 400)),

@@ -123,29 +123,6 @@ def test_an_algorithm_is_described_by_what_the_library_knows_of_it(library, lt):
     assert lt.described(HALF, SHAPE, 8) == ["cublasLt"] * 3
 
 
-M, N, K = SHAPE.m, SHAPE.n, SHAPE.k
-
-
-@pytest.mark.parametrize(
-    ("problem", "layouts", "transposed"),
-    [
-        (HALF, [[2, K, N, K], [2, K, M, K], [0, N, M, N]], (cublas.OP_T, cublas.OP_N)),
-        (Problem("gemm", "bf16", "bf16", "row,row,row"), [[14, N, K, N], [14, K, M, K], [14, N, M, N]], None),
-        # An M-major A is a transposed second matrix.
-        (
-            Problem("gemm", "fp16", "fp16", "col,row,row"),
-            [[2, N, K, N], [2, M, K, M], [2, N, M, N]],
-            (cublas.OP_N, cublas.OP_T),
-        ),
-    ],
-)
-def test_types_and_layout_are_as_asked_for(library, lt, problem, layouts, transposed):
-    lt.candidates(operands(problem), 8)
-    assert [list(arguments) for arguments in library.named("matrix_layout_create")] == layouts
-    sides = tuple(library.attributes.get(side, cublas.OP_N) for side in (cublas.LT_TRANSA, cublas.LT_TRANSB))
-    assert sides == (transposed or (cublas.OP_N, cublas.OP_N))
-
-
 def test_other_sums_are_asked_for_and_are_a_question_of_their_own(library, lt):
     lt.candidates(operands(FP8), 8)
     assert cublas.LT_FAST_ACCUM not in library.attributes
@@ -244,24 +221,33 @@ def test_an_algorithm_that_cannot_run_is_left_out_and_the_others_keep_their_plac
     assert second - first == 2 * library.matmul_heuristic_result_dtype.itemsize
 
 
+M, N, K = SHAPE.m, SHAPE.n, SHAPE.k
+PLAIN, TURNED = ((N, K, N), (K, M, K), (N, M, N)), ((K, N, K), (K, M, K), (N, M, N))
+
+
 @pytest.mark.parametrize(
-    ("problem", "kind", "out", "compute", "scalar"),
+    ("problem", "kind", "out", "compute", "scalar", "layouts", "transposed"),
     [
-        # problem, its operands' and output's cudaDataType_t, cublasComputeType_t, type of alpha
-        (Problem("gemm", "tf32", "fp32"), 0, 0, 77, "<f4"),
-        (Problem("gemm", "fp64", "fp64"), 1, 1, 70, "<f8"),
-        (Problem("gemm", "int8", "int32", "row,col,row"), 3, 10, 72, "<i4"),
-        (FP8, 28, 2, 68, "<f4"),
-        (Problem("gemm", "bf16", "bf16"), 14, 14, 68, "<f4"),
+        # problem, its operands' and output's cudaDataType_t, cublasComputeType_t, type of alpha; B comes first
+        (Problem("gemm", "tf32", "fp32"), 0, 0, 77, "<f4", PLAIN, ""),
+        (Problem("gemm", "fp64", "fp64"), 1, 1, 70, "<f8", PLAIN, ""),
+        (Problem("gemm", "int8", "int32", "row,col,row"), 3, 10, 72, "<i4", TURNED, "B"),
+        (FP8, 28, 2, 68, "<f4", TURNED, "B"),
+        (HALF, 2, 0, 68, "<f4", TURNED, "B"),
+        (Problem("gemm", "bf16", "bf16"), 14, 14, 68, "<f4", PLAIN, ""),
+        (Problem("gemm", "fp16", "fp16", "col,row,row"), 2, 2, 68, "<f4", ((N, K, N), (M, K, M), (N, M, N)), "A"),
     ],
     ids=lambda value: value.dtype_in if isinstance(value, Problem) else "",
 )
-def test_every_type_is_summed_and_scaled_in_its_own(library, lt, problem, kind, out, compute, scalar):
+def test_every_type_and_layout_is_as_asked_for(library, lt, problem, kind, out, compute, scalar, layouts, transposed):
     scales = {"<f8": 1, "<i4": 10, "<f4": 0}
     (call, *_) = lt.candidates(operands(problem), 8)
     call()
     assert library.named("matmul_desc_create") == [(compute, scales[scalar])]
-    assert [layout[0] for layout in library.named("matrix_layout_create")] == [kind, kind, out]
+    made = [(of, *lengths) for of, lengths in zip((kind, kind, out), layouts, strict=True)]
+    assert library.named("matrix_layout_create") == made
+    sides = [library.attributes.get(side, cublas.OP_N) for side in (cublas.LT_TRANSA, cublas.LT_TRANSB)]
+    assert sides == [cublas.OP_T if name == transposed else cublas.OP_N for name in "BA"]
     ((_, _, alpha, *_, beta, _, _, _, _, _, _, _, _),) = library.named("matmul")
     assert (read(alpha, scalar), read(beta, scalar)) == (1, 0)
     library.keeps_mode = True

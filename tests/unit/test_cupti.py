@@ -57,7 +57,8 @@ def test_a_metric_that_the_chip_lacks_is_left_out_and_one_without_a_value_too() 
     ],
 )
 def test_a_call_that_fails_says_why_and_what_was_opened_is_closed(function: str, status: int, says: str) -> None:
-    library = SyntheticCupti(COUNTS, fails={function: status})
+    library = SyntheticCupti(COUNTS)
+    library.fails[function] = status
     with pytest.raises(CuptiError, match=says) as caught:
         read(library)
     assert caught.value.status == status

@@ -5,7 +5,6 @@ import pytest
 
 from gemmrepro.gates import gate
 from gemmrepro.gates.bounds import UNIT_ROUNDOFF
-from gemmrepro.gates.gate import bit_for_bit
 
 INF, NAN = float("inf"), float("nan")
 LARGEST = float(np.finfo(np.float32).max)
@@ -75,13 +74,6 @@ def test_errors_are_the_largest_in_units_of_each_elements_scale():
     assert less.err_scaled_max == pytest.approx(2.0 / 60 / UNIT_ROUNDOFF["fp64"]), "beyond what underflow explains"
 
 
-def test_no_errors_are_said_of_what_is_not_finite_or_has_no_products():
-    nothing = gate.compare(np.array([[INF]]), np.array([[INF]]), np.array([[INF]]), 1.0, dtype="fp64")
-    assert nothing.passed and nothing.err_scaled_max is None and nothing.err_fro is None
-    zero = gate.compare(np.zeros((2, 2)), np.zeros((2, 2)), np.zeros((2, 2)), 1.0, dtype="fp64")
-    assert zero.passed and zero.err_scaled_max is None and zero.err_fro is None
-
-
 def test_the_first_wrong_element_is_named_whatever_the_blocks():
     reference = np.arange(12.0).reshape(6, 2)
     result = reference.copy()
@@ -93,10 +85,3 @@ def test_the_first_wrong_element_is_named_whatever_the_blocks():
         gate.compare(result[:5], reference, np.ones((6, 2)), 0.1)
     with pytest.raises(ValueError, match="shapes differ"):
         gate.compare(result, reference, np.ones((5, 2)), 0.1)
-
-
-def test_bits_are_compared_and_not_values():
-    zero, negative = np.array([0.0, 1.0], np.float32), np.array([-0.0, 1.0], np.float32)
-    assert bit_for_bit(zero, zero.copy()).passed and bit_for_bit(zero, zero.copy()).err_scaled_max == 0.0
-    wrong = bit_for_bit(zero, negative)
-    assert (wrong.passed, wrong.err_scaled_max, wrong.message) == (False, None, "1 elements are wrong")

@@ -181,3 +181,5 @@ def test_unknown_toolkits_and_recordings_that_are_none_are_named(tmp_path):
         path.write_text(text)
         with pytest.raises(UserError, match=rf"the recorded gates .* {says}"):
             stage.numeric_source(NAIVE, None, tmp_path)
+    path.write_text('{"ladder.naive": {"gpu": "G"}}')
+    assert stage.numeric_source(NAIVE, None, tmp_path)[:2] == ({"gpu": "G"}, "recorded")

@@ -164,16 +164,6 @@ def test_a_toolkit_that_did_not_compile_has_no_static_verdict_and_its_recording_
     assert gate_view(result, WARPTILE).open == "not run"
 
 
-def test_recorded_verdicts_are_found_by_family_and_none_is_not_run(record, tmp_path):
-    (path := tmp_path / "h200/ladder/gates.json").parent.mkdir(parents=True)
-    found = json.dumps({WARPTILE.id: {"gpu": "G", "toolkits": {"cuda13": judged("passed")}}})
-    h200, none = path.parents[1], ("not run", "none")
-    for text, recorded, said in ((found, h200, ("passed", "recorded")), ("{}", h200, none), ("", None, none)):
-        path.write_text(text)
-        numeric = judge(record, tmp_path, recorded=recorded)["toolkits"]["cuda13"]["numeric"]
-        assert (numeric["status"], numeric["source"]) == said
-
-
 AGAIN = "run the target 'build' again"
 
 

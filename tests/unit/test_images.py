@@ -83,21 +83,6 @@ class TestBuilder:
             expected = [f"--ulimit={name}={n}:{n}" for name, n in zip(("nofile", "nproc"), limits, strict=False)]
             assert builders.limit_options(builder, proc(tmp_path / str(number), capabilities)) == expected
 
-    def test_storage_is_the_builds_own_in_place_a_plain_folder_and_podmans_at_a_short_path(self, tmp_path, monkeypatch):
-        with workspace(tmp_path / ("x" * 60), "report", os.environ) as work:
-            for builder, user, driver in (
-                *(("podman", 0, []), ("buildah", 1000, [])),
-                ("buildah", 0, ["--storage-driver", "vfs"]),
-            ):
-                monkeypatch.setattr(os, "geteuid", lambda user=user: user)
-                command = builders.builder_command(builder, work)
-                assert command[:3] == [builder, "--root", str(work.path / "storage")] and command[5:] == driver
-            assert builders.builder_command("docker", work) == ["docker"], "its engine's"
-            runroot = Path(builders.builder_command("podman", work)[4])
-            assert len(str(runroot)) <= 50
-            assert runroot.is_dir(), "no other user can have made it"
-        assert not runroot.exists()
-
 
 class TestContainerEnvironment:
     @pytest.mark.parametrize(("user", "capabilities", "given_up"), [(0, DENIED, "1"), (0, FULL, None), (9, "0", None)])
@@ -237,40 +222,6 @@ class TestLocks:
         )
         assert {name: torch.get(name, version) for name, version in measure.items()} == measure
         assert "nvidia-cublas" in torch and "torch" not in measure
-
-
-class TestEnvironmentScript:
-    def test_path_is_replaced_and_the_rest_can_be_overridden(self):
-        script = sif.environment_script(
-            {"PATH": "/opt/venv/bin:/bin", "ODD": 'a "b" $c `d`', "CUDA_HOME": "/usr/local/cuda"}
-        )
-        show = 'printf "%s|%s|%s" "$PATH" "$ODD" "$CUDA_HOME"'
-        run = subprocess.run(
-            ["/bin/sh", "-c", script + show], env={"PATH": "/x", "CUDA_HOME": "/mine"}, capture_output=True, text=True
-        )
-        assert run.stdout == '/opt/venv/bin:/bin|a "b" $c `d`|/mine'
-
-
-class TestCleaning:
-    def test_what_names_the_host_goes_and_packages_keep_their_times(self, tmp_path):
-        started = time.time() - 5
-        for name in ("var/log/apt/term.log", "var/cache/apt/pkgcache.bin", "root/.bashrc", "run/ca_bundle.crt"):
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text("x")
-        (tmp_path / "etc/apt/apt.conf.d").mkdir(parents=True)
-        (tmp_path / "etc/apt/apt.conf.d/99mmdebstrap").write_text('Acquire::http::Proxy "http://proxy:3128/";')
-        (tmp_path / "etc/hostname").write_text("builder\n")
-        (tmp_path / "etc/resolv.conf").symlink_to("/absent")
-        packaged, written = tmp_path / "packaged.py", tmp_path / "written.py"
-        packaged.touch()
-        os.utime(packaged, (1000, 1000))
-        written.touch()
-        sif.clean(tmp_path, started)
-        left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if not path.is_dir()}
-        assert left == {*sif.OF_THE_HOST, "packaged.py", "written.py"}
-        assert (tmp_path / "etc/hostname").read_text() == (tmp_path / "etc/resolv.conf").read_text() == ""
-        assert packaged.stat().st_mtime == 1000
-        assert written.stat().st_mtime == tmp_path.stat().st_mtime == sif.EPOCH
 
 
 class TestBaseFromMmdebstrap:

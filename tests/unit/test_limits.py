@@ -6,7 +6,6 @@ import pytest
 
 from gemmrepro.measure.rows import Measurements
 from gemmrepro.paper import page
-from gemmrepro.paper.gpus import highest
 from gemmrepro.paper.text import row_view
 
 RUN = {"gpu": {"name": "A GPU", "clock_max_mhz": 2000}}
@@ -60,17 +59,3 @@ def test_an_interval_from_five_samples_or_above_the_ceiling_is_not_printed():
     above = row_view(measured_row(), ceilings={"bf16": 690.0})
     assert not above.tflops_interval and not above.time_interval
     assert above.ratio_interval == "[0.890, 0.910]"  # a ratio has no ceiling
-
-
-def test_a_loop_bounds_the_types_that_no_other_instruction_makes_faster():
-    cells = {"build_key": "a", "clock_mhz": 2000.0, "power_w": 90.0, "gbps": np.nan}
-    loop = pd.DataFrame([measured_row(kernel="ceilings.mma_f16", dtype="fp16", tflops=160.0, **cells)])
-    found = {
-        name: highest({"ceilings": Measurements("ceilings", loop, pd.DataFrame(), {"gpu": {**of, "name": name}})})
-        for name, of in {
-            "NVIDIA B200": {"compute_capability": "10.0", "sm_count": 148, "clock_max_mhz": 1965},
-            "NVIDIA A100-SXM4-80GB": {"compute_capability": "8.0", "sm_count": 108, "clock_max_mhz": 1410},
-            "NVIDIA GeForce RTX 4090": {"compute_capability": "8.9", "sm_count": 128, "clock_max_mhz": 3105},
-        }.items()
-    }
-    assert list(found.values()) == [{}, {"fp16": 160.0, "bf16": 160.0}, {"bf16": 160.0}]

@@ -149,11 +149,9 @@ def test_an_entry_point_that_hangs_fails_its_binary_and_keeps_the_cases_of_the_o
 
 @pytest.mark.parametrize("statuses", [("passed", "failed", "not run"), ("not run", "passed"), ("passed", "passed")])
 def test_a_binary_passes_if_all_its_entry_points_do(statuses) -> None:
-    parts = [{"status": name, "reason": "" if name == "passed" else f"{name}.", "cases": [name]} for name in statuses]
-    verdict = numeric.merged([*parts, parts[-1]])
-    assert verdict["status"] == {3: "failed", 2: min(statuses)}[len(statuses)]
-    assert verdict["reason"] == "; ".join(f"{name}." for name in statuses if name != "passed")
-    assert verdict["cases"] == [*statuses, statuses[-1]]
+    parts = [{"status": name, "reason": "", "cases": [name]} for name in statuses]
+    found = {"status": {3: "failed", 2: min(statuses)}[len(statuses)], "reason": "", "cases": [*statuses]}
+    assert numeric.merged(parts) == found
 
 
 @pytest.mark.parametrize("code", [1, 2], ids=["before its verdict", "after it"])

@@ -24,10 +24,9 @@ from gemmrepro.core import paths, schemas
 from gemmrepro.errors import UserError
 from gemmrepro.judge import claims
 from gemmrepro.paper import page as paper
-from gemmrepro.paper.bundle import Files, resolved
 from gemmrepro.paper.claims import claim_view, references
 from gemmrepro.paper.inputs import inline_svg
-from gemmrepro.paper.text import anchor, terms
+from gemmrepro.paper.text import anchor
 from gemmrepro.registry.ladders import compared
 
 SIZES = (1024, 4096)
@@ -437,28 +436,6 @@ def test_quotients_are_in_one_unit_and_of_what_was_decided(own, published, over)
     assert claim_view(entry | told).over(published) == (over if over is None else pytest.approx(over))
 
 
-def test_figures_on_a_page_share_no_ids_and_no_rules():
-    drawn = """<svg xmlns="http://www.w3.org/2000/svg" width="10pt" height="10pt" viewBox="0 0 10 10">
-<title>A &lt;title&gt;</title>
-<desc>what</desc>
-<style>
-svg{font-family:x}
-.a{fill:var(--ink,#1b1f26)}
-@media(prefers-color-scheme:dark){:root{--ink:#e4e7ec}}
-</style>
-<defs><path id="p0" d="M0 1"/></defs>
-<g clip-path="url(#p0)"><use class="a" href="#p0" x="1"/></g>
-</svg>"""
-    one, two = (inline_svg(drawn, name) for name in ("one", "two"))
-    marks = [set(re.findall(r' id="([^"]*)"', each)) for each in (one, two)]
-    assert not marks[0] & marks[1] and set(re.findall(r'(?:href="|url\()#([^")]*)', one)) <= marks[0]
-    assert "#one{font-family:x}" in one and "#one .a{fill:var(--ink)}" in one and "@media" not in one
-    assert '<title id="one-title">A &lt;title&gt;</title>' in one and "width=" not in one.split(">")[0]
-    assert 'aria-labelledby="one-title one-desc"' in one
-    with pytest.raises(UserError, match="is not an SVG"):
-        inline_svg("<p>", "one")
-
-
 @pytest.mark.parametrize(
     "inside",
     [
@@ -473,16 +450,6 @@ def test_a_figure_that_could_run_a_script_is_refused(inside):
         inline_svg(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1 1">{inside}</svg>', "one")
 
 
-def test_a_term_has_a_tooltip_at_its_first_use_and_none_in_links_code_and_headings():
-    page = (
-        '<h2>wgmma</h2><a href="#x">wgmma</a> <code>wgmma</code> wgmma_x, then wgmma, wgmma <b title="TMA">moduli</b>'
-    )
-    marked = terms(page)
-    assert re.findall(r'<abbr title="[^"]+">(\w+)</abbr>', marked) == ["wgmma", "moduli"]
-    assert "then <abbr" in marked and marked.count("<abbr") == 2
-    assert re.sub(r"</?abbr[^>]*>", "", marked) == page
-
-
 def test_a_figure_has_the_number_of_its_first_place():
     mark = f"{paper.NUMBER}{{}}{paper.NUMBER}".format
     pages = {
@@ -490,21 +457,6 @@ def test_a_figure_has_the_number_of_its_first_place():
         "b": f'<figure id="z">{mark("z")}{mark("x")}',
     }
     assert paper.numbered(pages) == {"a": '2<figure id="x">1<figure id="y">', "b": '<figure id="z">31'}
-
-
-def test_links_are_relative_to_their_page():
-    files = Files()
-    files.text("", "data/x.csv")
-    pages = {
-        "index.html": '<a href="#there"> <a href="#nowhere"> <a href="data/x.csv"> <a href="a/b.html#x=1">',
-        "a/b.html": '<p id="there"><a href="#there"> <a class="c" href="index.html"> <a href="https://x">',
-    }
-    assert resolved(pages, files) == {
-        "index.html": '<a href="a/b.html#there"> <a> <a href="data/x.csv"> <a href="a/b.html#x=1">',
-        "a/b.html": '<p id="there"><a href="#there"> <a class="c" href="../index.html"> <a href="https://x">',
-    }
-    with pytest.raises(UserError, match=r"links to gone\.html"):
-        resolved({"index.html": '<a href="gone.html">1</a>'}, files)
 
 
 @pytest.fixture(scope="module")

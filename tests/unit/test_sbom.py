@@ -1,6 +1,5 @@
 """Bills of materials: what a package says of its licence, which hash is its own, and what is written of both."""
 
-import importlib.metadata
 import json
 from pathlib import Path
 
@@ -37,22 +36,6 @@ class TestInventory:
             Entry(name="bash", version="5.2", arch="amd64", licences=["Expat", "GPL-2+"]),
             Entry(name="nvidia-cuda-toolkit", version="12.4", arch="", licences=[]),
         ]
-
-    @pytest.mark.parametrize(
-        ("lines", "expected"),
-        [
-            ("License-Expression: MIT OR Apache-2.0\nLicense: long", ["MIT OR Apache-2.0"]),
-            ("License: BSD-3-Clause\nClassifier: License :: OSI Approved :: BSD License", ["BSD-3-Clause"]),
-            (f"License: {'word ' * 30}\nClassifier: License :: OSI Approved :: BSD License", ["BSD License"]),
-            ("Classifier: Topic :: Software", []),
-        ],
-    )
-    def test_a_python_package_says_it_in_one_of_three_places(self, tmp_path, lines, expected):
-        folder = tmp_path / "some_package-1.0.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.4\nName: some-package\nVersion: 1.0\n{lines}\n")
-        (entry,) = inventory.python([importlib.metadata.PathDistribution(folder)])
-        assert entry == Entry(name="some-package", version="1.0", arch="", licences=expected)
 
 
 @pytest.mark.parametrize(

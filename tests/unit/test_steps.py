@@ -29,20 +29,6 @@ def workspace(kernel):
     }
 
 
-def test_every_entry_has_a_record_of_its_own():
-    assert [part.code.entry for part in FUSED.codes] == [
-        *("maxima_a", "maxima_b", "exponents"),
-        *("split_a", "split_b", "product"),
-    ]
-    part = FUSED.codes[0]
-    assert (part.code.function, part.codes, part.run.program, FUSED.parts) == ("maxima", (part,), None, (FUSED,))
-    assert part.run.workspace == FUSED.run.workspace and part.promises.spills == ()
-    twice = replace(FUSED, run=replace(FUSED.run, steps=(*FUSED.run.steps, FUSED.run.steps[0])))
-    assert [one.code.entry for one in twice.codes] == [one.code.entry for one in FUSED.codes]
-    with pytest.raises(UserError, match="its entry must be one of its steps"):
-        FUSED.with_code(entry="something")
-
-
 def test_a_launch_is_passed_pointers_lengths_and_strides_of_any_rank():
     given = Operands(FUSED.problem, SHAPE, (Array(1), Array(2)), Array(3))
     room = workspace(FUSED)

@@ -11,7 +11,6 @@ from gemmrepro.operations import Problem, Shape, counts, nbytes, shape_of
 
 HISTOGRAM = Problem("histogram", "int32", "int32", "vector")
 COUNTING = registry.kernel("memory.histogram_global")
-SUMS = [kernel for kernel in registry.kernels("memory") if kernel.compute.op == "reduce" and kernel.run.steps]
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -42,21 +41,3 @@ def test_what_a_histogram_holds_and_moves():
     step = operands.arguments(COUNTING.with_call(arguments=(7, "k", "own", "n=5", "c")), own)
     assert step == (7, 4, 1000, 5, 128)
     assert (step[0].dtype, step[3].dtype) == (np.int32, np.int64)
-
-
-@pytest.mark.parametrize("record", SUMS, ids=lambda record: record.id)
-@pytest.mark.parametrize("n", [1, 255, 257, 540_673, 1 << 28])
-def test_the_passes_of_a_sum_end_in_one_element(record, n):
-    """Each pass reads what the one before wrote, whole, and no two of them share memory."""
-    steps = record.run.steps(Shape(1, n, 1))
-    room = {name: one.lengths(Shape(1, n, 1))[0] for name, one in record.run.workspace.items()}
-    source, length = "a", n
-    for step in steps:
-        given, long, target = step.arguments
-        assert (given, long) == (source, f"n={length}")
-        blocks = step.launch(Shape(1, n, 1)).grid[0]
-        assert target != source
-        if target != "c":
-            assert blocks <= room[target]
-        source, length = target, blocks
-    assert (source, length) == ("c", 1)

@@ -208,16 +208,6 @@ def test_machine_code_is_judged_by_its_opcodes(tmp_path, monkeypatch, compute, v
     assert entry["measured"][0]["from"][0].endswith(".instructions")
 
 
-def test_machine_code_that_was_not_built_or_failed_its_gate_shows_nothing(tmp_path, monkeypatch):
-    stand_in(monkeypatch, tmp_path)
-    claim = without_figure(tmp_path, metric="opcodes", kernel="hopper.wgmma", pattern="LDG.E")
-    world = World(tmp_path, families=("hopper",), ladder=False, failed_gates=("hopper.wgmma",)).write()
-    assert judged_one(world, claim)["verdict"] == NOT_MEASURED
-    for path in world.build.rglob("*.json"):
-        path.unlink()
-    assert judged_one(world, claim)["verdict"] == NOT_MEASURED
-
-
 def test_what_the_gpu_cannot_run_is_not_measured_for_what_it_needs_and_its_machine_code_counts(tmp_path, usual):
     world = World(tmp_path, sizes=(4096,), samples=False).write()
     before, run = usual, world.measure / "ladder/run.json"

@@ -198,15 +198,8 @@ OF_LEVEL = {"l": {"metric": "throughput", "n": 4096}, "q": {"metric": "ratio_to_
     [
         ({"expect": "l / q", "equals": 23243}, 0.001, CONSISTENT, "within the 0.1%"),
         ({"expect": "l / q", "equals": 20000}, 0.001, CONTRADICTORY, "16% higher: outside the 0.1%"),
-        ({"expect": "l", "above": "q"}, None, CONSISTENT, "as stated"),
         ({"expect": "l", "below": "q * 2"}, None, CONTRADICTORY, f"21,779, not below 0.937 {BY} 2 = 1.8740"),
         ({"expect": "2*n**3/l/1e6 + q*0", "equals": "6.3107"}, 0.001, CONSISTENT, f"2{BY}4,096^3/21,779/1e6 + "),
-        (
-            {"expect": "l / q", "equals": 23250, "each": LEVELS},
-            0.001,
-            CONSISTENT,
-            "Of 2 cases the one that is furthest off: 18,237 / 0.784 = 23,261, beside 23,250",
-        ),
         (
             {"expect": "l", "above": 20000, "each": LEVELS},
             None,

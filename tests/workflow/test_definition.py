@@ -59,19 +59,6 @@ def test_images_see_the_library_alone_and_no_settings_of_the_users(tmp_path: Pat
     assert listed.stdout.count("ignoring TORCHINDUCTOR_MAX_AUTOTUNE from the environment") == 1
 
 
-def test_experiments_compute_on_every_core_of_the_host(tmp_path: Path) -> None:
-    """Snakemake tells libraries a job's threads, and a job on the GPU has one; passes on the CPU take all."""
-    text = (ROOT / "workflow/rules/experiments.smk").read_text()
-    assert 'f"{EVERY_CORE}; "' in text
-    every_core = "".join(re.findall(r'"(.*)"', text.split("EVERY_CORE = (")[1].split("\n)")[0]))
-    rule = f"rule all:\n    threads: 1\n    shell:\n        'env > told; {every_core}; env > left'\n"
-    (tmp_path / "Snakefile").write_text(rule)
-    result = call(["snakemake", "--cores", "1", "--directory", str(tmp_path), "-s", str(tmp_path / "Snakefile")])
-    assert result.returncode == 0, result.stdout
-    told, left = (set(re.findall(r"^(\w+_THREADS)=", (tmp_path / name).read_text(), re.M)) for name in ("told", "left"))
-    assert "OMP_NUM_THREADS" in told and not told & left
-
-
 def test_kernels_of_ones_own_are_planned_beside_the_report(tree: Path, tmp_path: Path) -> None:
     """On a machine with a GPU they are measured in PyTorch's image; without one the result says so."""
     mine = tmp_path / "my_gemm.py"

@@ -58,12 +58,7 @@ ASCII = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
         ('it\'s $HOME "here"', f"unset HOME; {PLAN}", "", {"TMPDIR": "/nonexistent/tmp"}),
         ("ascii", PLAN, r"^gemmrepro: this shell reads text as .*; run `export LC_ALL=C.UTF-8`", ASCII),
         ("little", "ulimit -v 120000; envs/run true", r"^envs/run: this shell allows 120000 kB of memory", {}),
-        (
-            "2GB",
-            "ulimit -v 2000000; PYTHONPATH=workflow python -m gemmrepro check ladder",
-            "",
-            {"OPENBLAS_NUM_THREADS": "1"},
-        ),
+        ("2GB", f"ulimit -v 2000000; {CHECK}", "", {"OPENBLAS_NUM_THREADS": "1"}),
         ("a", f'cd / && {PLAN} -s "$OLDPWD/Snakefile"', "config/config.yaml but it is not present", {}),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 30 else "",

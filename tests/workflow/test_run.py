@@ -129,11 +129,12 @@ def test_an_edit_that_loses_the_rungs_point_fails_its_gate_and_strikes_its_rows(
     assert spoiled != text
     source.write_text(spoiled)
 
-    stage = snakemake("--use-singularity", "gates", folder=finished)
+    ladder = ("--use-singularity", "--config", "families=[ladder,ceilings]")
+    stage = snakemake(*ladder, "--", "gates", folder=finished)
     assert stage.returncode != 0
     assert re.search(r"ladder\.vectorized +failed", stage.stdout, re.IGNORECASE)
 
-    run = snakemake("--use-singularity", folder=finished)
+    run = snakemake(*ladder, folder=finished)
     assert run.returncode == 0, run.stdout[-4000:]
     verdicts = json.loads((finished / "results/verdicts.json").read_text())
     resting = [claim for claim in verdicts["claims"] if "ladder.vectorized" in claim["kernels"]]

@@ -109,7 +109,6 @@ def entry_key(kernel: Kernel, toolkit: Toolkit, archs: Sequence[str]) -> str:
     return digest(json.dumps([kernel.id, *parts]))
 
 
-@cache
 def code_of(*compilers: str) -> str:
     """A hash of the code that builds kernels of these compilers; the registry's counts by `keys.compiled`."""
     others = [module for name, modules in OF_COMPILER.items() if name not in compilers for module in modules]

@@ -83,6 +83,7 @@ def closure(
     return reached
 
 
+@cache
 def code_hash(*start: str, without: frozenset[str] = frozenset(), within: frozenset[str] = frozenset()) -> str:
     """16 hex digits that change with what `start` reaches; see `closure`."""
     code = {

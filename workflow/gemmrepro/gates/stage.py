@@ -16,6 +16,7 @@ import re
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -291,10 +292,16 @@ def numeric_source(kernel: registry.Kernel, numeric: Path | None, recorded: Path
     path = recorded / kernel.family / "gates.json"
     if not path.is_file():
         return None, "recorded", f"no recorded gates of family {kernel.family} on {recorded.name}"
-    verdicts = read_json(path, "the recorded gates", "restore the file from the repository")
+    verdicts = _recorded(path, path.stat().st_mtime_ns)
     if not isinstance(verdicts, dict):
         raise UserError(f"the recorded gates {path} are corrupt (no object); restore the file from the repository.")
     return verdicts.get(kernel.id), "recorded", f"{kernel.id} is not among the recorded gates on {recorded.name}"
+
+
+@lru_cache(maxsize=1)
+def _recorded(path: Path, changed: int) -> Any:
+    """A family's recorded gates, which are read once for all its kernels."""
+    return read_json(path, "the recorded gates", "restore the file from the repository")
 
 
 def _worst(cases: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from gemmrepro.core.files import read_json
 from gemmrepro.core.text import convert, format_number
 from gemmrepro.experiments.results import Results
 from gemmrepro.judge.wording import title
-from gemmrepro.measure.rows import Measurements, counter_key, is_current
+from gemmrepro.measure.rows import Measurements, counter_key, is_current, select
 from gemmrepro.operations import shape_of
 
 
@@ -92,8 +92,7 @@ class Evidence:
 
     def toolkits(self, preferred: Sequence[str]) -> list[str]:
         """`preferred`, with the toolkits that have current rows of the family first."""
-        current = self.measured.summary[is_current(self.measured.summary)]
-        have = set(current["toolkit"])
+        have = set(self.measured.summary.loc[is_current(self.measured.summary), "toolkit"])
         return sorted(preferred, key=lambda toolkit: (toolkit not in have, preferred.index(toolkit)))
 
     def check_gate(self, kernel: str) -> None:
@@ -132,12 +131,10 @@ class Evidence:
         ]
         if rows.empty:
             raise NotMeasured(why[0] if why else f"the family {self.measured.family} has no measurements")
-        mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["cache"] == cache)
-        for axis in ("m", "n", "k"):
-            mask &= (rows[axis] == getattr(shape, axis)).fillna(False).astype(bool)
-        if why and not mask.any():
+        found = select(rows, kernel=kernel, toolkit=toolkit, cache=cache, m=shape.m, n=shape.n, k=shape.k)
+        if why and found.empty:
             raise NotMeasured(why[0])
-        return self._pick(rows[mask], f"{kernel} at {n}, {cache}, built by {toolkit}")
+        return self._pick(found, f"{kernel} at {n}, {cache}, built by {toolkit}")
 
     def counter(self, kernel: str, n: int, metric: str, toolkit: str, unit: str) -> Value:
         """A hardware counter at M = N = K = `n`, in `unit`. Raises NotMeasured."""
@@ -145,10 +142,8 @@ class Evidence:
         self.check_runs(kernel)
         if rows.empty:
             raise NotMeasured("no hardware counters were read (the profiler could not be used)")
-        mask = (rows["kernel"] == kernel) & (rows["toolkit"] == toolkit) & (rows["metric"] == metric)
-        for axis in ("m", "n", "k"):
-            mask &= (rows[axis] == n).fillna(False).astype(bool)
-        row = self._pick(rows[mask], f"counter {metric} for {kernel} at {n}, built by {toolkit}")
+        found = select(rows, kernel=kernel, toolkit=toolkit, metric=metric, m=n, n=n, k=n)
+        row = self._pick(found, f"counter {metric} for {kernel} at {n}, built by {toolkit}")
         value = convert(row["value"], row["unit"], unit)
         if value is None or pd.isna(value):
             raise NotMeasured(f"counter {metric} of {kernel} is in '{row['unit']}', which is not a multiple of {unit}")

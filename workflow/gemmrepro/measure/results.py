@@ -131,7 +131,7 @@ def samples_frame(sweep: Sweep, results: Sequence[Measured]) -> pd.DataFrame:
             frames.append(pd.DataFrame({**cells, "round": number, "index": range(len(measured.times)), **times}))
     if not frames:
         return pd.DataFrame(columns=SAMPLE_COLUMNS)
-    return pd.concat([each.astype({"d": "Int64"}) for each in frames], ignore_index=True)[SAMPLE_COLUMNS]
+    return pd.concat(frames, ignore_index=True).astype({"d": "Int64"})[SAMPLE_COLUMNS]
 
 
 def wrong(sweep: Sweep) -> list[Skipped]:

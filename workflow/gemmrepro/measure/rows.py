@@ -6,8 +6,9 @@ A family that was not measured reads as empty tables, never as an error: the rep
 import itertools
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,7 @@ def regime_cells(regime: str, blocks: Sequence[Taken], baseline: Sequence[Taken]
         compared = _compared(others, stats.rounds_interval(ratios))
     return {
         **time_cells(times),
-        **timing.summarize_sensors([asdict(reading) for block in blocks for reading in block.readings]),
+        **timing.summarize_sensors([vars(reading) for block in blocks for reading in block.readings]),
         "ready": sum(block.ready for block in blocks),
         "joules": joules(blocks) if regime == SUSTAINED else None,
         **compared,
@@ -299,12 +300,9 @@ class Regimes:
     summary: pd.DataFrame
     run: dict[str, Any] = field(default_factory=dict)
 
-    def of(self, regime: str) -> pd.DataFrame:
-        return self.summary[self.summary["regime"] == regime].reset_index(drop=True)
-
     def by_regime(self) -> dict[str, pd.DataFrame]:
         """The rows of every regime that has some."""
-        return {regime: rows for regime in REGIMES if len(rows := self.of(regime))}
+        return {name: rows.reset_index(drop=True) for name in REGIMES if len(rows := select(self.summary, regime=name))}
 
 
 def load_regimes(folder: Path | str | None, family: str) -> Regimes:
@@ -344,8 +342,12 @@ class Subject:
 def by_point(samples: pd.DataFrame, readings: pd.DataFrame) -> dict[RegimePoint, Subject]:
     """Samples and readings of regimes, as the files hold them, by row.
     Raises ValueError if readings are of no block, or samples of a block contradict each other."""
-    by_block = readings.groupby([*REGIME_POINT, "block"], sort=False)
-    sensed = {tuple(map(str, name)): _readings(part) for name, part in by_block}
+    # A column of masks with gaps is one of floats in Parquet.
+    cells = readings[[field.name for field in fields(Reading)]].astype({"throttle": "Int64"}).astype(object)
+    blocks_of = zip(*(map(str, readings[name]) for name in (*REGIME_POINT, "block")), strict=True)
+    sensed = defaultdict[tuple[str, ...], list[Reading]](list)
+    for block_of, row in zip(blocks_of, cells.where(cells.notna(), None).to_numpy(), strict=True):
+        sensed[block_of].append(Reading(*row))
     subjects: dict[RegimePoint, Subject] = {}
     for name, part in samples.groupby(list(REGIME_POINT), sort=False):
         point, numbers, blocks = tuple(map(str, name)), [], []
@@ -359,9 +361,3 @@ def by_point(samples: pd.DataFrame, readings: pd.DataFrame) -> dict[RegimePoint,
     if sensed:
         raise ValueError(f"the readings of {' '.join(next(iter(sensed)))} are of no sample")
     return subjects
-
-
-def _readings(part: pd.DataFrame) -> list[Reading]:
-    # A column of masks with gaps is one of floats in Parquet.
-    cells = part[[field.name for field in fields(Reading)]].astype({"throttle": "Int64"}).astype(object)
-    return [Reading(*row) for row in cells.where(cells.notna(), None).itertuples(index=False, name=None)]

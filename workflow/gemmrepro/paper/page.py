@@ -289,7 +289,7 @@ def facts(inputs: Inputs, families: Sequence[View]) -> dict[str, Any]:
         "instead": (inputs.config.get("sweep") or {}).get("instead_of") or {},
         "spreads": [spread for of in inputs.regimes.values() for spread in (of.run.get("spread") or {}).values()],
         "earlier": [name for name, of in inputs.regimes.items() if of.run.get("earlier")],
-        "sustained": [name for name, of in inputs.regimes.items() if len(of.of("sustained"))],
+        "sustained": [name for name, of in inputs.regimes.items() if "sustained" in of.by_regime()],
         "slowed": _slowed(measured),
         "ungated": [name for name, of in gates.items() if any(gate.measured and not gate.judged for _, gate in of)],
         "binaries": binaries,

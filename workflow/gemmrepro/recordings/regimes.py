@@ -87,12 +87,12 @@ def _check_gpu(run: Mapping[str, Any], recorded: Path, path: Path) -> None:
 
 def _check_readings(readings: pd.DataFrame, path: Path) -> None:
     """Within a block, time advances and the energy counter never goes back."""
-    for name, part in readings.groupby([*REGIME_POINT, "block"], sort=False):
-        for column, strict in (("at_s", True), ("energy_j", False)):
-            steps = part[column].astype(float).dropna().diff().dropna()
-            if (steps <= 0).any() if strict else (steps < 0).any():
-                where = " ".join(map(str, name)) if isinstance(name, tuple) else str(name)
-                raise refused(path, "", f"{column} goes back in block {where}")
+    block = [*REGIME_POINT, "block"]
+    for column, strict in (("at_s", True), ("energy_j", False)):
+        steps = readings.dropna(subset=column).astype({column: float}).groupby(block, sort=False)[column].diff()
+        if (back := (steps <= 0 if strict else steps < 0)).any():
+            where = " ".join(map(str, readings.loc[back.idxmax(), block]))
+            raise refused(path, "", f"{column} goes back in block {where}")
 
 
 def _check_rows(family: str, rows: Rows, found: Mapping[RegimePoint, Subject], path: Path) -> None:
