@@ -648,7 +648,9 @@ _WRITTEN = (
         _Tiles(128, 256, 64, 16, hints={"num_worker_warps": 8}).staying,
         _story("A latency of 6 leaves C half its buffer and gives a fourth stage.", gain_over="cutile.persistent_bf16"),
         constants={"latency": 6},
-    ).with_platform(targets=("90",)),
+    )
+    .with_promises(expects=(*_expects("bf16"), _UNHURRIED))
+    .with_platform(targets=("90",)),
 )
 
 
