@@ -30,12 +30,13 @@ def residues(inputs: Inputs) -> Drawing:
     )
     columns = {"series": "scheme", "x": "size", "y": "speed over DGEMM", "level": "kernel"}
     table = frame.reindex(columns=columns).rename(columns=columns).to_dict("records")
+    table = [line | {"keys": {columns["y"]: keys}} for line, keys in zip(table, frame["keys"], strict=True)]
     names = [*COUNTS.values(), CERTIFIED]
     looks = {name: Look(name, SERIES[i], MARKERS[i], size=5, dash=DASHES[i]) for i, name in enumerate(names[:3])}
     looks[CERTIFIED] = Look(CERTIFIED, INK, "D", size=5, dash="-")
     title, alt = _words(frame)
     paint = lambda page: curves(frame, looks, PANEL, page, x_label="M = N = K", columns=1)  # noqa: E731
-    return Drawing(title, caption, alt, table, paint, list(frame["key"].dropna()), bool(frame["stale"].any()))
+    return Drawing(title, caption, alt, table, paint, bool(frame["stale"].any()))
 
 
 def _speeds(inputs: Inputs) -> pd.DataFrame:

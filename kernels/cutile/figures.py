@@ -27,11 +27,11 @@ def types(inputs: Inputs) -> Drawing:
     for dtype, size in dict.fromkeys((mark.panel, int(float(mark.x))) for mark in own):
         by = {mark.series: mark for mark in own if (mark.panel, int(float(mark.x))) == (dtype, size)}
         sides = [by[name] for name in ("cuTile", "cuBLAS") if name in by]
-        there = [mark.printed[0].value for mark in sides if mark.printed]
-        here = [mark.measured.value for mark in sides if mark.measured]
+        there = [mark.printed[0] for mark in sides if mark.printed]
+        here = [mark.measured for mark in sides if mark.measured]
         if len(there) == len(here) == 2:
-            ratios = there[0] / there[1], here[0] / here[1]
-            table.append({"type": dtype, "size": size, "published": ratios[0], "measured": ratios[1]})
+            ratio, cells = here[0] / here[1], {"type": dtype, "size": size, "published": (there[0] / there[1]).value}
+            table.append({**cells, "measured": ratio.value, "keys": {"measured": ratio.keys}})
     lines = [{"series": one["type"], "x": one["size"], "y": one["measured"] / one["published"]} for one in table]
     caption = (
         "The ratio of the article's cuTile program to cuBLAS in the same type, warm: as timed in turn here, over the "
@@ -53,12 +53,11 @@ def types(inputs: Inputs) -> Drawing:
             title += "".join(f", in {name} at {sizes}" for name, sizes in some.items() if sizes)
         ends = listed([f"{dtype} {format_number(over)}" for dtype, over in far.items()])
         alt = finding(f"cuTile's ratio to cuBLAS at each type's largest size, measured over published: {ends}.")
-    found = [mark.measured for mark in own if mark.measured]
-    keys = list(dict.fromkeys(key for each in found for key in each.keys))
+    stale = any(mark.measured.stale for mark in own if mark.measured)
     looks = {dtype: Look(dtype, SERIES[i], MARKERS[i], dash=DASHES[i]) for i, dtype in enumerate(TYPES)}
     panels, frame = {"": Panel("", "ratio here over ratio in print", log=True, line=1.0)}, marks(lines)
     paint = lambda page: curves(frame, looks, panels, page, x_label="M = N = K", columns=1)  # noqa: E731
-    return Drawing(title, caption, alt, table, paint, keys, any(each.stale for each in found))
+    return Drawing(title, caption, alt, table, paint, stale)
 
 
 NEAR = 0.9

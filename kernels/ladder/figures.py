@@ -39,21 +39,22 @@ def shares(inputs: Inputs) -> Drawing:
     roadmap = [mark for mark in inputs.marks("ladder", "roadmap") if mark.printed]
     chip = next((mark.printed[0].hardware.removeprefix("NVIDIA ") for mark in roadmap), "the article's GPU")
     found: dict[str, tuple[float, float]] = {}
-    keys, stale = [], False
+    keys, stale = tuple[str, ...](), False
     rungs = {label.partition(" ")[0]: label for label in steps.index}
     for mark in roadmap:
         label = rungs.get(str(mark.x).partition(" ")[0])
         if mark.panel == "share" and mark.measured and label:
             there, here, own = mark.printed[0].value, mark.measured.value, steps.loc[label]
             found = {label: (there, here), "cuBLAS": (there / own["published"], here / own["ratio"])}
-            keys, stale = [*mark.measured.keys, own["key"]], mark.measured.stale or bool(own["stale"])
+            keys = tuple(dict.fromkeys(mark.measured.keys + own["keys"]))
+            stale = mark.measured.stale or bool(own["stale"])
     caption = (
         f"Throughput at 4096 as a share of the chip's fp32 rate: by the data sheet as published for {chip}, by the "
         f"suite's loop of multiply-adds as measured. cuBLAS's share is that of {next(iter(found), 'the kernel')} over "
         f"its ratio. {origin(inputs.measured['ladder'])}"
     )
     heads = f"share, {chip}", f"share, {inputs.gpu}"
-    table = [{"of": name, **dict(zip(heads, ends, strict=True))} for name, ends in found.items()]
+    table = [{"of": name, heads[0]: a, heads[1]: b, "keys": {heads[1]: keys}} for name, (a, b) in found.items()]
     looks = {
         name: Look(f"{here:.0%} {name}", colour, size=6, dash="-")
         for (name, (_, here)), colour in zip(found.items(), (FIRST, INK), strict=False)
@@ -74,9 +75,7 @@ def shares(inputs: Inputs) -> Drawing:
     takes = [f"{name} takes {a:.0%} of the {chip} and {b:.0%} of the {inputs.gpu}" for name, (a, b) in found.items()]
     alt = "Slopes of the shares of the chip that kernel and cuBLAS take, of which nothing was measured."
     paint = lambda page: curves(frame, looks, panel, page, **options)  # noqa: E731
-    return Drawing(
-        _gained(found), caption, finding(f"{'; '.join(takes)}.") if found else alt, table, paint, keys, stale
-    )
+    return Drawing(_gained(found), caption, finding(f"{'; '.join(takes)}.") if found else alt, table, paint, stale)
 
 
 def _gained(found: dict[str, tuple[float, float]]) -> str:

@@ -52,6 +52,7 @@ def fp64_frontier(inputs: Inputs) -> Drawing:
         f"{origin(inputs.experiment('ozaki', 'products'))}"
     )
     columns = {"label": "scheme", "kernel": "kernel", "ratio": "speed over DGEMM", "error": "Frobenius error"}
+    columns |= {"keys": "keys"}
     table = pd.concat([shown, there])[list(columns)].rename(columns=columns).to_dict("records")
     return Drawing(*_words(shown, size, caption), table, lambda page: _paint(shown, there, page))
 
@@ -66,6 +67,7 @@ def _printed(inputs: Inputs) -> pd.DataFrame:
             "chip": speed.hardware,
             "ratio": speed.value,
             "error": error.value,
+            "keys": {},
         }
         for (panel, d), speed in own.items()
         if panel == "speed" and (error := own.get(("error", d)))
@@ -80,7 +82,8 @@ def _schemes(inputs: Inputs) -> tuple[int, pd.DataFrame]:
     for size in SIZES if results else ():
         assert results is not None
         rows = select(results.rows, n=size, law="normal", status="current")
-        rows = rows[rows["ratio"].notna() & rows["err_fro"].notna()].drop_duplicates("kernel").set_index("kernel")
+        rows = rows[rows["ratio"].notna() & rows["err_fro"].notna()].drop_duplicates("kernel")
+        rows = rows.assign(key=[results.key("ozaki", row) for _, row in rows.iterrows()]).set_index("kernel")
         if DGEMM in rows.index:
             found = [(DGEMM, "cuBLAS DGEMM", INK, "o")]
             found += [(f"ozaki.fused_bf16_d{d}", f"d = {d}", SERIES[1], "^") for d in range(9, 4, -1)]
@@ -93,9 +96,11 @@ def _schemes(inputs: Inputs) -> tuple[int, pd.DataFrame]:
             break
     frame = pd.DataFrame(found, columns=["kernel", "label", "colour", "marker"])
     if frame.empty:
-        return SIZES[0], frame.assign(ratio=[], error=[])
+        return SIZES[0], frame.assign(ratio=[], error=[], keys=[])
     ratio, error = (rows.loc[frame["kernel"], column].astype(float).tolist() for column in ("ratio", "err_fro"))
-    return size, frame.assign(ratio=[1.0, *ratio[1:]], error=error)  # of DGEMM the row is a second take
+    keys = [dict.fromkeys(("speed over DGEMM", "Frobenius error"), (key,)) for key in rows.loc[frame["kernel"], "key"]]
+    keys[0].pop("speed over DGEMM")  # of DGEMM the row is a second take
+    return size, frame.assign(ratio=[1.0, *ratio[1:]], error=error, keys=keys)
 
 
 def _paint(shown: pd.DataFrame, there: pd.DataFrame, page: Page) -> Figure:

@@ -116,7 +116,7 @@ def test_the_whole_bundle_resolves_in_an_empty_folder(report, tmp_path):
     assert dead_links(tmp_path / "report") == []
 
 
-@pytest.mark.parametrize(("width", "script", "count"), [(PHONE, True, 60), (DESKTOP, True, 60), (DESKTOP, False, 20)])
+@pytest.mark.parametrize(("width", "script", "count"), [(PHONE, True, 30), (DESKTOP, True, 30), (DESKTOP, False, 10)])
 def test_random_links_arrive_at_their_row(page, report, width, script, count):
     size(page, width)
     page.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not script})

@@ -7,18 +7,15 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gpu_tools import ROOT, compiles, gated, runs, stage
+from gpu_tools import ROOT, compiles, runs, stage
 
-from gemmrepro import experiments, registry
+from gemmrepro import registry
 from gemmrepro.build import key, nvcc
 from gemmrepro.core.architectures import pick_arch
 from gemmrepro.errors import UserError
-from gemmrepro.experiments import run as experiments_run
-from gemmrepro.experiments.results import Results, load
 from gemmrepro.gpu import device
 
 
@@ -115,22 +112,3 @@ def compiled(toolkit: str, session: device.Session, tmp_path_factory: pytest.Tem
             return dict(zip(sources, paths, strict=True))
 
     return make
-
-
-@pytest.fixture(scope="session")
-def experiment(session: device.Session, built: Path, toolkit: str, tmp_path_factory: pytest.TempPathFactory):
-    """Runs an experiment with other parameters and settings, after the gates of its kernels."""
-    folder = tmp_path_factory.mktemp("experiments")
-
-    def once(family: str, name: str, parameters: dict, settings: dict) -> Results:
-        declared = experiments.with_settings(experiments.experiment(family, name), settings)
-        small = replace(declared, parameters={**declared.parameters, **parameters})
-        for kernel in map(registry.kernel, small.kernels):
-            if runs(kernel, session) and not (folder / "gates" / f"{kernel.id}.json").exists():
-                gated(kernel.id, toolkit, built, folder / "gates")
-        said: list[str] = []
-        paths = (built, folder / "gates", folder / f"journal-{name}", folder / "out" / family)
-        assert experiments_run.run(session, family, small, [toolkit], *paths, said.append), said
-        return load(folder / "out", family)[name]
-
-    return once

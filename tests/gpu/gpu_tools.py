@@ -1,13 +1,11 @@
 """How the tests on a GPU run the project's stages, and what runs on it."""
 
 import copy
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gemmrepro import registry
@@ -15,35 +13,16 @@ from gemmrepro.build import key
 from gemmrepro.core.architectures import pick_arch
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device, loaded
-from gemmrepro.operands import Operands
-from gemmrepro.operations import Shape
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def stage_process(name: str, *arguments: object) -> dict[str, object]:
-    """The arguments of `subprocess` that start one of the project's stages."""
+def stage(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run one of the project's stages as the workflow does."""
     path = os.pathsep.join(filter(None, (str(ROOT / "workflow"), os.environ.get("PYTHONPATH", ""))))
     command = [sys.executable, "-m", "gemmrepro", name, *map(str, arguments)]
-    return {"args": command, "env": {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}}
-
-
-def stage(name: str, *arguments: object, **options) -> subprocess.CompletedProcess[str]:
-    """Run one of the project's stages as the workflow does."""
-    return subprocess.run(**stage_process(name, *arguments), capture_output=True, text=True, **options)
-
-
-def gated(kernel_id: str, toolkit: str, built: Path, gates: Path) -> None:
-    """Judge a kernel as it was built; its verdict comes into `gates`."""
-    numeric = gates / "numeric"
-    answer = stage(
-        "judge-numbers", "--kernels", kernel_id, "--build", built, "--seeds", 1, "--out", numeric / f"{kernel_id}.json"
-    )
-    assert answer.returncode == 0, answer.stderr
-    arguments = ("--kernels", f"{kernel_id}={toolkit}", "--build", built, "--numeric", numeric, "--out", gates)
-    answer = stage("gates", *arguments)
-    assert answer.returncode == 0, answer.stderr
-    assert json.loads((gates / f"{kernel_id}.json").read_text())["passed"], answer.stdout
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
 
 
 def runs(kernel: registry.Kernel, session: device.Session) -> bool:
@@ -71,15 +50,6 @@ def load(kernel: registry.Kernel, session: device.Session, built: Path, toolkit:
     if not (built / toolkit / f"{kernel.id}.json").is_file():
         pytest.skip(f"{kernel.id} was not built for {toolkit}")
     return loaded.Loaded.built(session, kernel, built, toolkit)
-
-
-def fp64_operands(kernel: registry.Kernel, a: np.ndarray, b: np.ndarray) -> Operands:
-    """A and B on the GPU, and a C of NaN."""
-    import cupy
-
-    shape = Shape(a.shape[0], b.shape[1], a.shape[1])
-    c = cupy.full(shape.m * shape.n, cupy.nan)
-    return Operands(kernel.problem, shape, (cupy.asarray(a).ravel(), cupy.asarray(b).ravel()), c)
 
 
 def on_a_stream_of_its_own(session: device.Session) -> device.Session:

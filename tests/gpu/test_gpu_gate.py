@@ -175,21 +175,6 @@ def test_the_baseline_with_sums_in_fp16_is_as_right_as_a_kernel_with_such(sessio
     assert inputs != "normal" or errors[0] > 1.5 * errors[1], "its sums are not kept in fp16"
 
 
-def test_the_16_bit_baseline_takes_the_fastest_way(session):
-    problem, shape = Problem("gemm", "bf16", "bf16", "row,col,row"), Shape.cube(4096)
-    inputs, output = random(problem, shape, 1)
-    operands = Operands(problem, shape, tuple(inputs), output)
-    call = baselines.baseline("cublas.gemm").bind(session, operands)
-    again = baselines.baseline("cublas.gemm").bind(session, operands)
-    for one in (call, again):
-        output.fill(0)
-        one()
-        session.sync()
-        assert bool(output.any())
-    ways = 1 + len(cublas.opened_lt(session).candidates(operands, baselines.LT_CANDIDATES))
-    assert session.trials.algorithm(problem, shape) in range(ways)
-
-
 def sanitizer(tool: str, folder: Path, toolkit: str, kernels: list[str]) -> subprocess.CompletedProcess[str]:
     """compute-sanitizer over one launch of each kernel, at a size of several tiles."""
     if shutil.which("compute-sanitizer") is None:

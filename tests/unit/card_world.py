@@ -93,9 +93,6 @@ class Device:
     @property
     def gpu(self) -> Gpu:
         """What `open_gpu` would return."""
-        missing = self.said.get("nvml_missing", [])
-        clocks = (None, None) if "nvmlDeviceGetMaxClockInfo" in missing else ("clock_mhz", "memory_clock_mhz")
-        clock, memory_clock = (self.said[name] if name else None for name in clocks)
         return Gpu(
             name=self.name,
             compute_capability=self.capability,
@@ -104,8 +101,8 @@ class Device:
             memory_bytes=int(self.said["memory_gib"] * 2**30),
             driver=self.said["driver"],
             driver_cuda=(13, 0),
-            clock_max_mhz=clock,
-            memory_clock_mhz=memory_clock,
+            clock_max_mhz=self.said["clock_mhz"],
+            memory_clock_mhz=self.said["memory_clock_mhz"],
             power_cap_w=self.said["power_cap_w"],
             pci_bus="0000:01:00.0",
             card=hashlib.sha256(self.slug.encode()).hexdigest()[:16],

@@ -18,14 +18,10 @@ SLACK = 1 + 2.0**-30
 """For bounds that are themselves computed in float64."""
 
 
-def floats_of(shape: tuple[int, int] | st.SearchStrategy[tuple[int, int]]) -> st.SearchStrategy[np.ndarray]:
-    """Matrices of any finite float64: zeros of both signs, subnormals, the largest."""
-    return hnp.arrays(np.float64, shape, elements=st.floats(allow_nan=False, allow_infinity=False))
-
-
 def any_floats(rows: int = 4, columns: int = 5) -> st.SearchStrategy[np.ndarray]:
-    """The same, of any shape up to that."""
-    return floats_of(st.tuples(st.integers(1, rows), st.integers(1, columns)))
+    """Matrices up to that shape of any finite float64: zeros of both signs, subnormals, the largest."""
+    shape = st.tuples(st.integers(1, rows), st.integers(1, columns))
+    return hnp.arrays(np.float64, shape, elements=st.floats(allow_nan=False, allow_infinity=False))
 
 
 @st.composite

@@ -35,12 +35,11 @@ RUN_JSON: dict[str, Any] = {
 }
 
 
-def drawn(median_us: float, seed: int, rounds: int = 3, samples: int = 12) -> list[list[float]]:
+def drawn(median_us: float, seed: int, rounds: int = 3) -> list[list[float]]:
     """Times around a median, in rounds, with the digits of a journal."""
     rng = np.random.default_rng(seed)
     return [
-        [round(float(time), 4) for time in median_us * (1 + 0.003 * rng.standard_normal(samples))]
-        for _ in range(rounds)
+        [round(float(time), 4) for time in median_us * (1 + 0.003 * rng.standard_normal(12))] for _ in range(rounds)
     ]
 
 
@@ -95,27 +94,21 @@ class Recorded:
         return pd.concat(frames, ignore_index=True)[SAMPLE_COLUMNS]
 
 
-def pair(size: int = 256, median_us: float = 140.0, library_us: float = 6.3) -> list[Recorded]:
-    """ladder.naive and its baseline at one size."""
-    own = drawn(library_us, 3)
+def pair() -> list[Recorded]:
+    """ladder.naive and its baseline at 256."""
     return [
-        Recorded("ladder.naive", size, drawn(median_us, 1), drawn(library_us, 2)),
-        Recorded("cublas.sgemm", size, own, drawn(library_us, 4), "cuBLAS 13.1.0", "library"),
+        Recorded("ladder.naive", 256, drawn(140.0, 1), drawn(6.3, 2)),
+        Recorded("cublas.sgemm", 256, drawn(6.3, 3), drawn(6.3, 4), "cuBLAS 13.1.0", "library"),
     ]
 
 
-def write(
-    folder: Path,
-    points: Sequence[Recorded],
-    counters: Sequence[Mapping[str, Any]] = (),
-    gpu: Mapping[str, Any] | None = None,
-) -> None:
+def write(folder: Path, points: Sequence[Recorded], counters: Sequence[Mapping[str, Any]] = ()) -> None:
     """Write the four files of a family's recording."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SUMMARY).write_text(csv_text([point.row() for point in points], SUMMARY_COLUMNS))
     pd.concat([point.samples() for point in points], ignore_index=True).to_parquet(folder / SAMPLES, index=False)
     (folder / COUNTERS).write_text(csv_text(map(dict, counters), COUNTER_COLUMNS))
-    (folder / RUN).write_text(json.dumps({**RUN_JSON, "gpu": {**GPU, **(gpu or {})}}))
+    (folder / RUN).write_text(json.dumps(RUN_JSON))
     write_manifest(folder)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import crt_kinds
 import hopper_grid
 import numpy as np
 import staged
@@ -22,6 +21,12 @@ NUMBERS = 12
 BYTES = {"fp32": 4, "int32": 4, "uint32": 4}
 MATRICES = {"a": "A.data(), m, k", "b": "B.data(), n, k", "c": "C.data(), m, n", "z": "Z.data(), m, n"}
 MATRICES["c0"] = "C0.data(), m, n"
+
+
+CERTIFIED, WINOGRAD = (
+    [kernel for kernel in registry.kernels("crt") if array in kernel.run.workspace] for array in ("worst", "factors_a")
+)
+"""Those that bound every element, and those that multiply quarters of A and B seven times."""
 
 
 @dataclass(frozen=True)
@@ -225,7 +230,7 @@ def _residues(kernel: Kernel, step: Step) -> Ring:
     cases = (Case(Shape(100, 200, 300)), Case(Shape(140, 264, 40), clusters=3))
     if step.entry == "find_peaks":  # a cluster without a tile
         cases = (Case(Shape(200, 140, 700)),)
-    if kernel in crt_kinds.WINOGRAD:
+    if kernel in WINOGRAD:
         cases = (Case(Shape(150, 200, 300)),)
     if kernel.id == "crt.shared":  # of the second block of each cluster, one consumer's rows lie below C
         cases = (Case(Shape(600, 200, 300)), Case(Shape(150, 200, 1100), clusters=3))
@@ -240,7 +245,7 @@ def _residues(kernel: Kernel, step: Step) -> Ring:
         flags = re.DOTALL | re.MULTILINE
         return re.sub(entries, lambda found: found[0] if found[1] in rings else "", whole, flags=flags)
 
-    launch, blocks = step.launch(Shape(150, 200, 300)), kernel in crt_kinds.WINOGRAD
+    launch, blocks = step.launch(Shape(150, 200, 300)), kernel in WINOGRAD
     peaks, widths = step.entry == "find_peaks", kernel.id == "crt.two_widths"
     a, b = step.tensor_maps
     kind = "int4*" if "sums" in step.arguments else "uint2*" if widths else "uint4*"
@@ -289,7 +294,7 @@ def _all() -> Iterator[tuple[str, Ring]]:
         yield from _parts(kernel, _fp8, types=("e4m3", "fp16"), SCALED=scaled)
     for kernel in registry.kernels("crt"):
         # Not the same sources with other numbers of moduli; of certified ones, a list names the tiles: test_certified.
-        if not re.search(r"_\d+$", kernel.id) and kernel not in crt_kinds.CERTIFIED:
+        if not re.search(r"_\d+$", kernel.id) and kernel not in CERTIFIED:
             for step in kernel.run.steps:
                 if isinstance(step, Step) and step.tensor_maps:
                     yield (

@@ -253,11 +253,8 @@ def session_on(**facts) -> SimpleNamespace:
     )
 
 
-def swept(
-    kernel: Kernel, gpu: Gpu, folder, monkeypatch, record: registry.Kernel = NAIVE, bind=None
-) -> tuple[prepare.Sweep, list[str]]:
+def swept(kernel: Kernel, gpu: Gpu, folder, monkeypatch) -> tuple[prepare.Sweep, list[str]]:
     """A sweep of one round over the kernel of SIZE, beside an honest library; and what was said."""
-    bind = bind or (lambda given: lambda: kernel(given))
     said: list[str] = []
     document = {"rounds": 2, "interval": 0.01, "seconds_per_round": 0.1, "samples_per_round": [3, 9]}
     document |= {"caches": ["cold", "warm"], "toolkits": ["cuda13"], "sizes": {"ladder": [SIZE]}}
@@ -266,10 +263,11 @@ def swept(
         "cublas.sgemm", "cuBLAS", "gemm", lambda _, given: lambda: honest(given), lambda _: "1"
     )
     monkeypatch.setitem(baselines.BASELINES, "cublas.sgemm", library)
-    given = {(record.id, "cuda13"): SimpleNamespace(arch="sm_90", build_key="k" * 16, bind=bind)}
+    binary = SimpleNamespace(arch="sm_90", build_key="k" * 16, bind=lambda given: lambda: kernel(given))
     settings, journal = plan.Settings.of(document, "ladder"), folder / "journal"
     places = (folder, folder, journal)
-    sweep = prepare.prepare(session_on(), {record.id: record}, settings, *places, said.append, given=given)
+    given = {(NAIVE.id, "cuda13"): binary}
+    sweep = prepare.prepare(session_on(), {NAIVE.id: NAIVE}, settings, *places, said.append, given=given)
     assert rounds.Rounds(sweep, said.append).run(0, None)
     return sweep, said
 

@@ -153,27 +153,17 @@ UNSTEADY = {("crt.overlapped", "16384", "sustained")}
 """Rows that no pass left steady on any card: their time is not settled (docs/limits-and-findings.md)."""
 
 
-def regime_rows(take: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader((take / regime_files.SUMMARY).read_text().splitlines()))
-
-
-def row_of(row: dict[str, str]) -> tuple[str, str, str]:
-    return row["kernel"], row["n"], row["regime"]
-
-
 def between_recorded_cards() -> dict[str, list[float]]:
     """How far cards of one model are apart at most, by regime and for each family, apart from `UNSTEADY`."""
     found: dict[str, list[float]] = {regime: [] for regime in REGIMES}
     for gpu in (ROOT / "reports" / "recorded").iterdir():
         for family in family_names():
-            folders = regime_files.takes(gpu, family)
-            read = rows_of(
-                (
-                    json.loads((each / regime_files.RUN).read_text()),
-                    [row for row in regime_rows(each) if row_of(row) not in UNSTEADY],
-                )
-                for each in folders
-            )
+            takes = []
+            for each in regime_files.takes(gpu, family):
+                table = csv.DictReader((each / regime_files.SUMMARY).read_text().splitlines())
+                steady = [row for row in table if (row["kernel"], row["n"], row["regime"]) not in UNSTEADY]
+                takes.append((json.loads((each / regime_files.RUN).read_text()), steady))
+            read = rows_of(takes)
             for regime in REGIMES:
                 if spread := between_cards(read, regime):
                     found[regime].append(spread["largest"])

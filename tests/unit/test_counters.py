@@ -20,45 +20,25 @@ SHAPE = Shape.cube(256)
 COUNTS = {TIME: ("nanosecond", 5e3), BYTES: ("byte", 7e6), RATE: ("byte/second", 1.4e12)}
 
 
-class Gpu:
-    """In place of the GPU: what is done on it, in order, and the library that counts it."""
-
-    def __init__(self, library: SyntheticCupti) -> None:
-        self.library, self.done = library, library.asked
-
-    def sync(self) -> None:
-        self.done.append("sync")
-
-
-class Timer:
-    """In place of the timer, which owns the L2 flush."""
-
-    def __init__(self, gpu: Gpu) -> None:
-        self.session = gpu
-
-    def flush(self) -> None:
-        self.session.done.append("flush")
-
-
 class Loaded:
     """In place of a loaded kernel; ladder's are one launch."""
 
-    def __init__(self, gpu, name) -> None:
-        self._gpu, self.kernel, self.toolkit, self.build_key = gpu, registry.kernel(name), "cuda13", f"key of {name}"
+    def __init__(self, name) -> None:
+        self.kernel, self.toolkit, self.build_key = registry.kernel(name), "cuda13", f"key of {name}"
 
     def bind(self, operands):
-        return lambda: self._gpu.done.append(self.kernel.id)
+        return lambda: None
 
     def occupancy(self, shape):
         return Occupancy(2, 228, 2, 62.0625) if self.kernel.family == "ladder" else None
 
 
 @pytest.fixture
-def gpu(monkeypatch) -> Gpu:
-    made = Gpu(SyntheticCupti(COUNTS))
+def gpu(monkeypatch) -> SimpleNamespace:
+    made = SimpleNamespace(library=SyntheticCupti(COUNTS), sync=lambda: None)
     monkeypatch.setattr(ranges, "load", lambda: Cupti(made.library))
     monkeypatch.setattr(ranges, "current", lambda: (0, 99))
-    monkeypatch.setattr(results, "Timer", Timer)
+    monkeypatch.setattr(results, "Timer", lambda given: SimpleNamespace(session=given, flush=lambda: None))
     monkeypatch.setattr(results, "random", lambda *_: ((), None))
     monkeypatch.setattr(results, "Operands", SimpleNamespace(of=lambda *_: None))
     monkeypatch.setattr(results, "run_key", lambda kernel, build_key, shape: "f" * 16)
@@ -66,7 +46,7 @@ def gpu(monkeypatch) -> Gpu:
 
 
 def test_each_run_has_rows_by_metric_and_those_of_one_launch_its_own(gpu, tmp_path) -> None:
-    rows, reason = results.collect(gpu, [(Loaded(gpu, "crt.fused"), SHAPE), (Loaded(gpu, "ladder.naive"), SHAPE)])
+    rows, reason = results.collect(gpu, [(Loaded("crt.fused"), SHAPE), (Loaded("ladder.naive"), SHAPE)])
     assert reason == ""
     found = {(row["kernel"], row["metric"]): (row["value"], row["unit"]) for row in rows}
     counted = {TIME: (5000, "ns"), BYTES: (7000000, "byte"), RATE: (1400000000000, "byte/s")}
@@ -95,9 +75,9 @@ def test_launches_of_a_run_are_told_as_one() -> None:
 
 
 def test_without_cupti_or_permission_there_are_no_rows_and_the_way_out(gpu, monkeypatch) -> None:
-    assert results.collect(gpu, []) == ([], "") and gpu.done == []
+    assert results.collect(gpu, []) == ([], "") and gpu.library.asked == []
     gpu.library.fails["cuptiProfilerGetCounterAvailability"] = 35
-    rows, reason = results.collect(gpu, [(Loaded(gpu, "ladder.naive"), SHAPE)])
+    rows, reason = results.collect(gpu, [(Loaded("ladder.naive"), SHAPE)])
     assert rows == [] and "NVreg_RestrictProfilingToAdminUsers=0" in reason
     monkeypatch.setattr(ranges, "load", Mock(side_effect=CuptiError("CUPTI is not installed")))
-    assert results.collect(gpu, [(Loaded(gpu, "ladder.naive"), SHAPE)]) == ([], "CUPTI is not installed")
+    assert results.collect(gpu, [(Loaded("ladder.naive"), SHAPE)]) == ([], "CUPTI is not installed")

@@ -6,6 +6,7 @@ round, reduce and reconstruct on the CPU (tests/unit/cuda_words.hpp turns CUDA's
 
 import shutil
 import subprocess
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -26,14 +27,14 @@ LAWS |= {"graded": inputs.graded(60), "row_scaled": inputs.row_scaled(40)}
 
 
 class Device:
-    """The headers with so many moduli, compiled for the CPU."""
+    """The headers with so many moduli, compiled for the CPU; `changed` are other texts of them, by name."""
 
-    def __init__(self, folder: Path, count: int, unsigned: int) -> None:
+    def __init__(self, folder: Path, count: int, unsigned: int, changed: Mapping[str, str] | None = None) -> None:
         self.count, self.unsigned, self.folder = count, unsigned, folder
         sources = folder / "crt"
         sources.mkdir(parents=True)
         for path in (KERNELS_DIR / "crt").glob("*.cuh"):
-            text = path.read_text()
+            text = (changed or {}).get(f"crt/{path.name}") or path.read_text()
             if path.stem in ("columns", "coarse"):  # their kernels are not called here
                 text = text[: text.index("// grid:")]
             # Pins a register of a GPU.

@@ -12,12 +12,14 @@ from support import in_cuda13
 from gemmrepro import registry
 from gemmrepro.build import compile as build
 from gemmrepro.build import cutile, cutile_export, listings
+from gemmrepro.build.key import build_key
 from gemmrepro.build.record import MachineCode, Usage
 from gemmrepro.build.toolkit import Toolkit
 from gemmrepro.core import dtypes, paths
 from gemmrepro.errors import UserError
 from gemmrepro.gates import stage
 from gemmrepro.operations import Shape
+from gemmrepro.tune import bench
 
 COMPILER = cutile.CuTile()
 PLAIN = registry.kernel("cutile.matmul_bf16")
@@ -128,6 +130,18 @@ def test_spills_are_declared_or_a_failure_and_declared_ones_must_be_there():
     kernel, record = registry.kernel("cutile.matmul_fp64"), RECORDS["matmul_fp64"]
     assert {("sm_90", "spilled bytes"), ("sm_90", "stack bytes")} <= failed(kernel.with_promises(spills=()), record)
     assert failed(FP8.with_promises(spills=("90",)), RECORDS["k_major_fp8_e4m3"]) == {("sm_90", "spilled bytes")}
+
+
+def test_candidates_are_measured_where_their_compiler_is_not(tmp_path, monkeypatch):
+    tunable = registry.tunable("cutile.persistent_bf16_tuned")
+    every = bench.candidates(tunable)
+    for each in every:
+        record = {"build_key": build_key(each.kernel, "13.4", VERSIONS), "target": "90"}
+        (tmp_path / f"{each.digest}.json").write_text(json.dumps(record))
+    listing = {"kernel": tunable.id, "toolkit": "cuda13", "toolkit_version": "13.4", "target": "90"}
+    (tmp_path / "candidates.json").write_text(json.dumps(listing | {"packages": VERSIONS}))
+    monkeypatch.setattr(cutile.CuTile, "packages", lambda self, kernel: pytest.fail("the compiler is asked for"))
+    assert len(bench.Listing.read(tmp_path, tunable).compiled) == len(every)
 
 
 TAIL = registry.kernel("cutile.tail_bf16")

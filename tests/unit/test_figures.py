@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from colour_difference import VISION, too_near
-from synthetic import LEVELS, World, stand_in
+from synthetic import World, stand_in
 
 from gemmrepro import __main__ as command
 from gemmrepro import registry
@@ -62,7 +62,7 @@ def inputs(tmp_path_factory) -> Inputs:
         {name: results.load(folder, name) for name in names},
         {name: load_regimes(folder / "regimes", name) for name in names},
         verdicts(),
-        {claim.id: claim.value for claim in claims.load()},
+        {claim.id: claim.value for claim in claims.load(judged=True)},
     )
 
 
@@ -123,7 +123,8 @@ def test_without_rows_figures_say_so(inputs, tmp_path):
         for name, drawing in stage.draw(replace(bare, family=family)).items():
             if family in ("", "ladder", "cute", "cutile"):  # every kind of figure is among theirs
                 plt.close(drawing.paint(style.NARROW))
-            assert len(drawing.alt) in style.SAID and not drawing.rows, name
+            assert len(drawing.alt) in style.SAID, name
+            assert not any(any(line.get("keys", {}).values()) for line in drawing.table), name
     with pytest.raises(UserError, match="there is no figure clim; known figures: roadmap, "):
         stage.draw(replace(inputs, family="ladder"), ["clim"])
     assert stage.painters("ceilings") == {}
@@ -190,17 +191,17 @@ def test_the_command_line_writes_the_same_bytes_and_what_they_show(world, tmp_pa
     assert not (tmp_path / "roadmap.png").exists(), "the paper's first figure alone is a picture too"
     about = json.loads((tmp_path / "roadmap.json").read_text())
     assert (about["title"], about["caption"], about["alt"]) == (drawing.title, drawing.caption, drawing.alt)
-    assert about["rows"] == list(drawing.rows) and about["stale"] is False and "stale" not in about["columns"]
+    assert about["table"][0]["keys"]["measured"] and not {"stale", "keys"} & set(about["columns"])
     assert about["command"].endswith("results/figures/ladder/roadmap.svg")
-    assert (about["source"], about["gpu"]) == ("recorded", "Synthetic GPU")
-    assert stage.picture_of(drawing).startswith(b"\x89PNG")
+    assert (about["source"], about["gpu"], about["stale"]) == ("recorded", "Synthetic GPU", False)
+    assert stage.picture_of(drawing).startswith(b"\x89PNG") and "keys" not in shown["csv"]
 
 
 def test_rungs_put_published_beside_measured(world):
     drawing = rungs(world)
     last = {row["rung"]: row for row in drawing.table}["L7 Warptiling"]
     assert (last["published"], last["measured"]) == (0.937, pytest.approx(0.90))
-    assert last["95% interval"][0] < 0.90 < last["95% interval"][1] and len(drawing.rows) == len(LEVELS)
+    assert last["95% interval"][0] < 0.90 < last["95% interval"][1] and last["keys"]["measured"]
     assert drawing.title == "L7 Warptiling: 0.937 of the library in print, 0.900 on Synthetic GPU"
     assert "NVIDIA A6000" in drawing.caption and "Synthetic GPU" in drawing.caption
 

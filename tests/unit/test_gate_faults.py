@@ -22,7 +22,7 @@ from gemmrepro.core.files import load_module
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import path_of
 from gemmrepro.gates import ceilings, copies, epilogue, gemm, pointwise, scaled, vectors
-from gemmrepro.gates.bounds import tensor_core_gamma
+from gemmrepro.gates.bounds import allowed_error, tensor_core_gamma
 from gemmrepro.gates.gate import GUARD, POISON_BITS, Case, Judged
 from gemmrepro.gates.gemm_cases import EXACT, EXTREMES_8, INTEGERS_8
 from gemmrepro.gates.operations import Gates, allowed
@@ -544,3 +544,4 @@ def test_the_bound_that_is_shown_is_the_largest_that_passes(kernel: registry.Ker
         assert judged.err_scaled_max == pytest.approx(2 * steps, abs=1e-9)
         assert judged.passed == (2 * steps <= limit)
     assert allowed(kernel, None) is None and allowed(kernel, 0.0) == 0
+    assert [allowed_error(2.0**-22, dtype) for dtype in ("fp32", "fp8_e4m3")] == [4.0, None]

@@ -1,18 +1,13 @@
 """Level 8 without a GPU: which form and plan a shape gets, and memory that belongs to the caller."""
 
 import math
-import re
-import sys
-from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
-from gemmrepro import operands, registry
+from gemmrepro import registry
 from gemmrepro.core.files import load_module
 from gemmrepro.core.paths import KERNELS_DIR
 from gemmrepro.experiments import path_of
-from gemmrepro.gpu.loaded import Loaded
 from gemmrepro.operations import Shape
 from gemmrepro.registry import card
 
@@ -72,30 +67,3 @@ def test_every_plan_can_be_launched() -> None:
             with card.of(card.Card(sms, 700.0)):
                 blocks = math.prod(plan.launch(Shape.cube(16384)).grid)
             assert plan.cluster[2] > 1 or sms / 2 < blocks <= sms
-
-
-@pytest.mark.parametrize("kernel_id", ["hopper.lockstep", "hopper.stream_k"])
-def test_what_the_blocks_of_a_launch_share_belongs_to_its_session(monkeypatch, kernel_id: str) -> None:
-    """Zero where the kernel counts on it, undefined elsewhere; another stream has arrays of its own."""
-    kernel = registry.kernel(kernel_id)
-    assert not re.search("__device__ (unsigned|float4 )", kernel.source_path.read_text())
-    filled, passed = {}, []
-
-    def empty(lengths: tuple[int, ...], dtype: object) -> SimpleNamespace:
-        return SimpleNamespace(data=SimpleNamespace(ptr=len(filled)), nbytes=int(np.prod(lengths)), shape=lengths)
-
-    memset = lambda pointer, value, size, stream: filled.update({pointer: value})  # noqa: E731
-    cuda = SimpleNamespace(runtime=SimpleNamespace(memsetAsync=memset))
-    pool = lambda: SimpleNamespace(free_all_blocks=lambda: None)  # noqa: E731
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(empty=empty, cuda=cuda, get_default_memory_pool=pool))
-    monkeypatch.setattr(Loaded, "_bound", lambda self, given, part, arrays: passed.append(arrays))
-    shape = Shape(512, 512, 64)
-    for stream in (1, 2):
-        loaded = Loaded.__new__(Loaded)
-        loaded.kernel = kernel
-        loaded.session = SimpleNamespace(workspace=None, stream=SimpleNamespace(ptr=stream))
-        for _ in range(2):
-            loaded.bind(operands.Operands(kernel.problem, shape, (), None))
-    assert passed[0] is passed[1] and passed[2] is passed[3] and passed[0] is not passed[2]
-    for name, array in passed[0].items():
-        assert filled[array.data.ptr] == (0 if kernel.run.workspace[name].zeroed else 0xFF), name

@@ -1,9 +1,7 @@
 """What strangers send runs no code, leaves no folder, uses up no memory, and puts no script into the page.
 
-Recordings, bundles, claims, names and configurations attack whoever reads them. An attack holds if it is refused in one
-sentence, or does nothing; whatever it does, the file named in CANARY must not appear, and nothing may be written
-outside of its own folder. Forged bundles are in `test_bundles.py`, expressions in `test_ways.py`, files that would fill
-the memory in `test_recording_checks.py`.
+An attack must be refused in one sentence, or do nothing; CANARY must not appear, and nothing outside of its own folder.
+Forged bundles are in `test_bundles.py`, expressions in `test_ways.py`.
 """
 
 import json

@@ -12,28 +12,13 @@ import pytest
 from gemmrepro import __main__ as command
 from gemmrepro import registry
 from gemmrepro.build import cutile, cutile_export
-from gemmrepro.core.dtypes import STORAGE
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import device
 from gemmrepro.measure import just_in_time
 from gemmrepro.measure.just_in_time import verdict
-from gemmrepro.operands import Operands
-from gemmrepro.operations import counts
 
 KERNELS = registry.kernels("cutile")
-COMPARED = [
-    kernel
-    for family in ("cutile", "ozaki")
-    for kernel in registry.kernels(family)
-    if kernel.compiler_traits.just_in_time and kernel.run.program is None
-]
 HALF = registry.kernel("cutile.matmul_fp16")
-
-
-def operands_of(kernel, shape):
-    inputs, output = counts(kernel.problem, shape)
-    arrays = [np.zeros(count, STORAGE[kernel.compute.dtype_in]) for count in inputs]
-    return Operands.of(kernel, shape, arrays, np.zeros(output, STORAGE[kernel.compute.dtype_out]))
 
 
 def test_results_are_compared_bit_for_bit_and_from_poisoned_memory():
@@ -50,44 +35,6 @@ def test_results_are_compared_bit_for_bit_and_from_poisoned_memory():
     assert compare(writes(values.copy())) == ""
     assert compare(writes(minus)) == "1 of 122400 elements differ between one and other"
     assert compare(lambda: None).startswith("122400 of 122400")
-
-
-@pytest.mark.parametrize("kernel", COMPARED, ids=lambda kernel: kernel.id)
-def test_what_is_passed_is_what_the_binary_was_compiled_for(kernel):
-    """Arrays of the element types and ranks that the specification promises, then its integers and constants."""
-    seen = set()
-    for shape in just_in_time.shapes_for(kernel):
-        operands = operands_of(kernel, shape)
-        workspace = {
-            name: np.zeros(buffer.lengths(shape), STORAGE[buffer.dtype])
-            for name, buffer in kernel.run.workspace.items()
-        }
-        for part in just_in_time.launches_at(kernel, shape):
-            seen.add(part.code.entry)
-            spec, passed = cutile.specification(part), just_in_time.passed_to(part, operands, workspace)
-            arrays, rest = passed[: len(spec["arrays"])], passed[len(spec["arrays"]) :]
-            assert len(rest) == spec["integers"] + len(spec["constants"])
-            assert list(rest[spec["integers"] :]) == list(spec["constants"].values())
-            assert all(isinstance(integer, int) for integer in rest)
-            for array, (element, multiples) in zip(arrays, spec["arrays"], strict=True):
-                said = just_in_time.tensor(array.__dlpack__())
-                assert (ELEMENTS[said.code, said.bits], said.ndim) == (element, len(multiples))
-                assert array.__dlpack_device__() == (1, 0), "where the array lies"
-                assert not any(said.shape[axis] % multiple for axis, multiple in enumerate(multiples))
-    assert seen == {part.code.entry for part in kernel.codes}
-
-
-ELEMENTS = {
-    (0, 8): "int8",
-    (0, 32): "int32",
-    (2, 16): "float16",
-    (2, 32): "float32",
-    (2, 64): "float64",
-    (4, 16): "bfloat16",
-    (10, 8): "float8_e4m3fn",
-    (12, 8): "float8_e5m2",
-}
-"""Element types by code and bits, as dlpack.h numbers them."""
 
 
 def test_a_kernel_that_the_host_steers_is_skipped_with_the_reason(tmp_path):

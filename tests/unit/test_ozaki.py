@@ -37,23 +37,6 @@ def test_a_split_is_exact(x: np.ndarray, fmt: exactness.Format, k: int, scale: s
     assert (total == fractions(x)).all()
 
 
-@pytest.mark.parametrize("k", [1, 5, 1024, 2**20])
-def test_the_width_is_the_largest_that_is_exact(k: int) -> None:
-    for accumulator in (24, 31):
-        beta = exactness.exact_bits(k, accumulator)
-        wider = [exactness.is_exact(k, beta + more, beta + more, accumulator) for more in (0, 1)]
-        assert wider == [True, False]
-    assert exactness.is_exact(1, 12, 12) and not exactness.is_exact(1, 12, 13)
-
-
-def test_kept_and_dropped_pairs() -> None:
-    assert [len(pairs.select(7, 7, d)) for d in (9, 8, 7, 6, 5)] == [39, 34, 28, 21, 15]
-    assert len(pairs.select(7, 7)) == len(pairs.select(7, 7, 13)) == 49 and len(pairs.select(14, 14, 16)) == 130
-    kept, gone = pairs.select(7, 5, 6), pairs.dropped(7, 5, 6)
-    assert sorted(kept + gone) == pairs.select(7, 5)
-    assert all(p + q < 6 for p, q in kept) and all(p + q >= 6 for p, q in gone)
-
-
 def split_both(a: np.ndarray, b: np.ndarray, rho: int, vector: bool = True, **how: int) -> tuple[Split, Split]:
     return split(a, rho, "row" if vector else "matrix", **how), split(b, rho, "column" if vector else "matrix", **how)
 
@@ -170,19 +153,13 @@ ONES = np.ones((2, 3))
         (lambda: split(np.ones(3), 46), "two dimensions"),
         (lambda: split(np.array([[np.inf]]), 46), "Inf or NaN"),
         (lambda: split(ONES, 53), "rho is 53"),
-        (lambda: split(ONES, 46, "rows"), "choose 'matrix'"),
-        (lambda: split(ONES, 46, step=4), "count of slices"),
-        (lambda: exactness.exact_bits(0), "at least 1"),
         (lambda: exactness.rho(2**23, FORMATS[0]), "smaller k block"),
         (lambda: accumulate.exact(np.full((1, 3), 2.0**30), np.full((3, 1), 2.0**30)), "2\\^53"),
         (lambda: accumulate.int32(np.full((1, 3), 2.0**15), np.full((3, 1), 2.0**15)), "overflow int32"),
         (lambda: set_aside(ONES, ONES), "A has 3 columns and B has 2 rows"),
         (lambda: set_aside(ONES / [1, 1, 0], ONES.T, "raise"), "2 rows of A and 0 columns of B hold Inf"),
-        (lambda: pairs.select(2, 3, 0), "d is 0"),
         (lambda: moduli.moduli(1), "choose 2 to 24"),
         (lambda: residues.exponents_by_products(ONES, ONES.T, 2), "take more moduli"),
-        (lambda: exact.articles(ONES, ONES, "mean"), "'frobenius' or 'max'"),
-        (lambda: bounds.smallest_d(split(ONES, 46), split(ONES.T, 46), ONES @ ONES.T, "mean"), "law is"),
     ],
 )
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -13,7 +13,7 @@ from gemmrepro.judge.evidence import Evidence
 from gemmrepro.judge.metrics.calculated import Inputs, calculation
 from gemmrepro.measure import rows as measured
 
-CLAIMS = claims.load(("ozaki",))
+CLAIMS = claims.load(("ozaki",), judged=True)
 
 
 def write(folder: Path, name: str, rows: list[dict]) -> None:

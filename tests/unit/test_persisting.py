@@ -9,6 +9,7 @@ from gemmrepro.errors import UserError
 from gemmrepro.gpu import l2_window
 
 SUCCESS, REFUSED = SimpleNamespace(name="CUDA_SUCCESS"), SimpleNamespace(name="CUDA_ERROR_NOT_SUPPORTED")
+SESSION = SimpleNamespace(sync=lambda: None, stream=SimpleNamespace(ptr=7), gpu=SimpleNamespace(name="Test GPU"))
 
 
 class Names:
@@ -18,53 +19,29 @@ class Names:
         return name
 
 
-class Driver:
-    """What of cuda.bindings.driver the module uses; `windows` and `limits` log what was set."""
+def driver_of(monkeypatch, aside: int, span: int, refuse: bool = False) -> list:
+    """Put a driver with these limits in the place of CUDA's; returns the log of what was set."""
+    log: list = []
 
-    CUresult = SimpleNamespace(CUDA_SUCCESS=SUCCESS)
-    CUdevice_attribute = CUlimit = CUaccessProperty = CUstreamAttrID = Names()
-
-    def __init__(self, aside: int, span: int, refuse: bool = False) -> None:
-        self.aside, self.span, self.refuse = aside, span, refuse
-        self.windows: list[tuple] = []
-        self.limits: list[int] = []
-        self.resets = 0
-
-    def CUstreamAttrValue(self):
-        return SimpleNamespace(accessPolicyWindow=SimpleNamespace())
-
-    def cuCtxGetDevice(self):
-        return SUCCESS, 0
-
-    def cuDeviceGetAttribute(self, name, device):
-        return SUCCESS, self.aside if "PERSISTING" in name else self.span
-
-    def cuCtxSetLimit(self, which, value):
-        self.limits.append(value)
-        return (SUCCESS,)
-
-    def cuCtxGetLimit(self, which):
-        return SUCCESS, self.limits[-1]
-
-    def cuCtxResetPersistingL2Cache(self):
-        self.resets += 1
-        return (SUCCESS,)
-
-    def cuStreamSetAttribute(self, stream, which, value):
+    def set_window(stream, which, value):
         window = value.accessPolicyWindow
-        kind = window.hitProp.rpartition("_")[2]
-        self.windows.append((stream, window.base_ptr, window.num_bytes, window.hitRatio, kind))
-        return (REFUSED if self.refuse and window.num_bytes else SUCCESS,)
+        log.append((stream, window.base_ptr, window.num_bytes, window.hitRatio, window.hitProp.rpartition("_")[2]))
+        return (REFUSED if refuse and window.num_bytes else SUCCESS,)
 
-
-SESSION = SimpleNamespace(sync=lambda: None, stream=SimpleNamespace(ptr=7), gpu=SimpleNamespace(name="Test GPU"))
-
-
-def use(monkeypatch, **options) -> Driver:
-    driver = Driver(**options)
+    driver = SimpleNamespace(
+        **dict.fromkeys(("CUdevice_attribute", "CUlimit", "CUaccessProperty", "CUstreamAttrID"), Names()),
+        CUresult=SimpleNamespace(CUDA_SUCCESS=SUCCESS),
+        CUstreamAttrValue=lambda: SimpleNamespace(accessPolicyWindow=SimpleNamespace()),
+        cuCtxGetDevice=lambda: (SUCCESS, 0),
+        cuDeviceGetAttribute=lambda name, _: (SUCCESS, aside if "PERSISTING" in name else span),
+        cuCtxSetLimit=lambda which, value: log.append(value) or (SUCCESS,),
+        cuCtxGetLimit=lambda which: (SUCCESS, log[0]),
+        cuCtxResetPersistingL2Cache=lambda: log.append("reset") or (SUCCESS,),
+        cuStreamSetAttribute=set_window,
+    )
     monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(bindings=SimpleNamespace(driver=driver)))
     monkeypatch.setitem(sys.modules, "cuda.bindings", SimpleNamespace(driver=driver))
-    return driver
+    return log
 
 
 def array(size: int) -> SimpleNamespace:
@@ -73,20 +50,17 @@ def array(size: int) -> SimpleNamespace:
 
 @pytest.mark.parametrize(("size", "aside", "span"), [(1000, 1000, 1000), (5000, 3000, 4000)])
 def test_a_window_asks_for_no_more_than_the_gpu_allows(monkeypatch, size, aside, span):
-    driver = use(monkeypatch, aside=3000, span=4000)
+    log = driver_of(monkeypatch, aside=3000, span=4000)
     with l2_window.window(SESSION, array(size)) as kept:
-        assert kept == aside
-        assert driver.windows == [(7, 4096, span, 1.0, "PERSISTING")]
-        assert driver.limits == [aside]
-    assert driver.windows[1:] == [(7, 0, 0, 0.0, "NORMAL")]
-    assert driver.limits == [aside, 0] and driver.resets == 1
+        assert kept == aside and log == [aside, (7, 4096, span, 1.0, "PERSISTING")]
+    assert log[2:] == [(7, 0, 0, 0.0, "NORMAL"), "reset", 0]
 
 
 def test_an_error_of_the_driver_is_told_and_everything_given_back(monkeypatch):
-    use(monkeypatch, aside=0, span=4000)
+    driver_of(monkeypatch, aside=0, span=4000)
     with pytest.raises(UserError, match="Test GPU sets no part of L2 aside"), l2_window.window(SESSION, array(8)):
         pass
-    driver = use(monkeypatch, aside=3000, span=4000, refuse=True)
+    log = driver_of(monkeypatch, aside=3000, span=4000, refuse=True)
     with pytest.raises(UserError, match="CUDA_ERROR_NOT_SUPPORTED"), l2_window.window(SESSION, array(8)):
         pass
-    assert driver.limits == [8, 0] and driver.windows[-1][2] == 0
+    assert log[2:] == [(7, 0, 0, 0.0, "NORMAL"), "reset", 0]

@@ -25,7 +25,6 @@ ROWS = [
         ("ladder/speed/ladder.naive/cuda12/4096/2.5", 2),
         ("ladder/speed/ladder.naive/cuda12/2.5", 1),  # the first that has the cells
         ("ladder/speed/cublas.sgemm/library/4096", 3),
-        ("ladder/speed/cublas.sgemm/cuda12", 3),  # a library beside the kernels of that toolkit
         ("ladder/heat/ladder.naive/cuda12", None),
         ("ladder/speed/ladder.naive/cuda13/1024", None),  # the report shows one toolkit
     ],

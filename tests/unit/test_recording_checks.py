@@ -199,7 +199,7 @@ HONEST = [
     (run_of("NVIDIA GeForce RTX 3060", "8.6", 28, 2115), [], {"ada.half": 48, "cutile.k_major_int8": 92}),
     (run_of("NVIDIA A100-SXM4-80GB", "8.0", 108, 1410), [ceiling(290, 1410)], {"ada.half": 281, "cute.base": 270}),
     (run_of("NVIDIA B200", "10.0", 148, 1965), [ceiling(900, 1965)], {"cutile.matmul_fp16": 1483}),
-    (run_of("NVIDIA H200", "9.0", 132, 1980), [ceiling(616, 1890)], {"hopper.wgmma": 700, "ladder.warptile": 40}),
+    (run_of("NVIDIA H200", "9.0", 132, 1980), [ceiling(616, 1890)], {"hopper.wgmma": 700, "ladder.warptile": 45}),
 ]
 """Cards by run.json, what their mma.sync ceiling measured, and rates that they reach at nine tenths of their peak."""
 
@@ -210,22 +210,18 @@ def test_an_honest_rate_is_accepted_on_any_card_and_a_wrong_one_refused(run, cei
     for kernel, rate in rates.items():
         family = kernel.split(".")[0]
         check_limits(family, [of(kernel, rate, arch)], run, known, Path("summary.csv"))
-        for factor in (2.2, 1000):
+        for factor in (1.7, 1000):
             with pytest.raises(UserError, match=rf"line 2 .*{kernel}.* exceeds the limit of .* sums: .* TFLOP/s above"):
                 check_limits(family, [of(kernel, factor * rate, arch)], run, known, Path("summary.csv"))
 
 
-def test_a_limit_is_of_operands_and_sums_and_says_where_it_comes_from():
+def test_a_limit_says_where_it_comes_from_and_there_is_none_of_an_unknown_card():
     """GeForce halves fp16 with fp32 sums, by its data sheet; other Ada do not."""
-    kernels = [registry.kernel(name) for name in ("ada.packed_4x", "ada.half", "cutile.k_major_int8")]
-    l40s = run_of("NVIDIA L40S", "8.9", 128, 3105)
-    for run, per_cycle in ((RTX_4090, (512, 1024, 2048)), (l40s, (1024, 1024, 2048))):
-        limits = [limit(kernel, run["gpu"], Ceilings()) for kernel in kernels]
-        assert [found.tflops for found in limits] == [128 * each * 3105 / 1e6 for each in per_cycle]
-        assert all(run["gpu"]["name"] in found.source and "3,105 MHz" in found.source for found in limits)
-    half, (four, _, _) = kernels[1], kernels
+    four, half = (registry.kernel(name) for name in ("ada.packed_4x", "ada.half"))
+    for run, per_cycle in ((RTX_4090, 512), (run_of("NVIDIA L40S", "8.9", 128, 3105), 1024)):
+        found = limit(four, run["gpu"], Ceilings())
+        assert found.tflops == 128 * per_cycle * 3105 / 1e6 and run["gpu"]["name"] in found.source
     measured = Ceilings.of([ceiling(168, 2600)], RTX_4090)
-    assert limit(four, RTX_4090["gpu"], measured).tflops == pytest.approx(168 * 3105 / 2600)
     assert "ceilings.mma_f16" in limit(four, RTX_4090["gpu"], measured).source
     assert limit(half, RTX_4090["gpu"], measured) == limit(half, RTX_4090["gpu"], Ceilings())
     h200 = run_of("NVIDIA H200", "9.0", 132, 1980)["gpu"]

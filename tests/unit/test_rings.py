@@ -1,12 +1,8 @@
 """Rings, turns and hand-overs of kernels, under every order of events that the programming model allows.
 
-compute-sanitizer sees no hazard between TMA, wgmma and threads. Here the kernels' own sources run on the CPU against a
-model of mbarriers, TMA, wgmma and mma.sync (hopper_grid.hpp, mma_grid.hpp) in which copies and products take place as
-late, as early or as randomly as PTX allows. Bugs planted in the protocols must show.
-
-Not here: kernels/cute/5_hopper.cu and its port to the Python DSL, dsl_hopper.py: their barriers, copies and wgmma are
-in headers of CuTe and CUTLASS, which are not at hand here; the model replaces the functions of kernels/common. Their
-ring is written after that of kernels/hopper/9_overlapped.cu, which does run here; the numerical gate judges them alone.
+compute-sanitizer sees no hazard between TMA, wgmma and threads. Here the kernels' own sources run against a model
+(hopper_grid.hpp, mma_grid.hpp) in which copies and products take place as late, as early or as randomly as PTX allows;
+not so those of kernels/cute, whose barriers are in headers of CUTLASS. Bugs planted in the protocols must show.
 """
 
 import shutil

@@ -20,7 +20,6 @@ from gemmrepro.measure import plan, prepare, results, rounds
 from gemmrepro.measure.columns import ROW, SAMPLE_COLUMNS, SUMMARY_COLUMNS
 from gemmrepro.measure.plan import Room
 from gemmrepro.measure.recording import check_cells
-from gemmrepro.operands import work
 from gemmrepro.operations import Problem, Shape
 
 MACHINE = {"gpu": "GPU A", "driver": "1.0", "card": "c1"}
@@ -173,25 +172,6 @@ DOUBLE = {"dtype_in": "fp64", "dtype_acc": "fp64", "dtype_out": "fp64", "baselin
 def test_a_size_whose_products_in_fp64_take_too_long_here_is_left_out_with_the_seconds(on, n, dtype, reason):
     found = Room(on, 1 << 50).beyond(make("a", **dtype), Shape.cube(n))
     assert reason in found and bool(found) == bool(reason)
-
-
-@pytest.mark.parametrize(
-    ("options", "shape", "operations", "moved"),
-    [
-        ({}, Shape(2, 3, 5), 60.0, 4.0 * (10 + 15 + 6)),
-        ({"dtype_in": "bf16", "layout": "row,col,row"}, Shape(2, 3, 5), 60.0, 2.0 * (10 + 15) + 4.0 * 6),
-        ({"op": "vector_add"}, Shape(1, 8, 1), None, 96.0),
-        ({"op": "ceiling_bytes"}, Shape(1, 8, 1), None, 256.0),
-        (
-            {"op": "ceiling_flops", "params": {"iterations": 8, "ffma_per_iteration": 512}},
-            Shape(1, 1, 1),
-            2.0 * 32 * 8 * 512,
-            None,
-        ),
-    ],
-)
-def test_work_counts_compulsory_bytes_and_two_operations_a_multiply_add(options, shape, operations, moved):
-    assert work(make("a", **options), shape) == (operations, moved)
 
 
 DOCUMENT = {"rounds": 3, "interval": 0.01, "seconds_per_round": 0.1, "samples_per_round": [3, 60], "caches": ["warm"]}

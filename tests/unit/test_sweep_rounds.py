@@ -11,8 +11,6 @@ from types import SimpleNamespace
 import pytest
 
 from gemmrepro.measure import sweep
-from gemmrepro.measure.passes import GpuDevice
-from gemmrepro.measure.regimes import Load
 
 FOLDERS = {name: Path(name) for name in ("config", "build", "gates", "journal", "out")}
 
@@ -72,32 +70,3 @@ def test_a_round_starts_when_it_is_told_how_long_it_may_take_and_ends_where_it_i
     with pytest.raises(SystemExit) as ended:
         sweep._told_to_start()
     assert ended.value.code == 0
-
-
-class Event:
-    done = waited = False
-
-    def record(self, stream) -> None:
-        self.at = stream.launched
-
-    def synchronize(self) -> None:
-        self.done = self.waited = True
-
-
-def test_a_chunk_is_the_time_between_its_events_by_launch(monkeypatch):
-    cuda = SimpleNamespace(Event=Event, get_elapsed_time=lambda first, last: (last.at - first.at) * 0.1)
-    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda))
-    gpu = SimpleNamespace(stream=SimpleNamespace(launched=0))
-    device = GpuDevice(gpu)
-
-    def call() -> None:
-        gpu.stream.launched += 1
-
-    queued = device.queue(Load(call=call, launches=4, launch_us=1.0), 3)
-    assert gpu.stream.launched == 3 and not device.finished(queued)
-    chunk = device.chunk(queued)
-    assert queued.last.waited and device.finished(queued)
-    # 0.1 ms a call, four launches each.
-    assert chunk.launches == 12 and chunk.time_us == pytest.approx(25.0)
-    queued.last.waited = False
-    assert device.chunk(queued).time_us == chunk.time_us and not queued.last.waited, "it waits for what runs alone"

@@ -161,19 +161,6 @@ def test_cold_launches_follow_a_flush_of_twice_the_l2_that_is_not_timed(timer, g
     assert after_settling(gpu) == ["a", *sample * len(burst.times)]
 
 
-def test_a_replay_of_a_graph_is_divided_by_its_launches(timer, gpu, monkeypatch):
-    burst = timer.burst([gpu.launch("a", 10.0)], [gpu.launch("b", 20.0)], "warm", QUIET, (10.0, 20.0), True)
-    assert burst.mode == "graphs of 100 and 50 launches"
-    assert burst.times == pytest.approx([10.0] * len(burst.times))
-    assert burst.baseline == pytest.approx([20.0] * len(burst.times))
-    replay = ["event", *"a" * 100, "event", "event", *"b" * 50, "event"]
-    assert after_settling(gpu) == [*"a" * 100, *"b" * 50, *replay * len(burst.times)]
-    alone = Gpu()
-    copies = [alone.launch(name, 10.0) for name in "abc"]
-    one = timer_on(alone, monkeypatch).burst(copies, None, "warm", QUIET, (10.0, None), True)
-    assert one.mode == "graphs of 100 launches" and set(alone.launches) == {"a"}, "one copy of the operands"
-
-
 def test_a_cold_graph_goes_through_all_copies_of_the_operands_in_turn(timer, gpu):
     copies = [gpu.launch(name, 10.0) for name in "abc"]
     burst = timer.burst(copies, None, "cold", QUIET, (10.0, None), True)

@@ -26,15 +26,6 @@ def doubled():
     )
 
 
-def test_parts_are_kernels_of_one_entry_and_the_shape_chooses_one():
-    kernel = doubled()
-    assert [part.code.entry for part in kernel.parts] == [WARPTILE.code.entry, "large"]
-    assert kernel.at(Shape.cube(1024)).code.entry == "large"
-    assert kernel.at(Shape.cube(512)) == kernel.parts[0] == WARPTILE
-    assert WARPTILE.parts == (WARPTILE,)
-    assert WARPTILE.at(Shape.cube(512)) is WARPTILE
-
-
 @pytest.mark.parametrize("spilled", [None, "large"])
 def test_the_static_gate_looks_at_every_variant(tmp_path, spilled):
     record = copy.deepcopy(RECORD)

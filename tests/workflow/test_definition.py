@@ -29,19 +29,6 @@ def test_the_longer_configurations_fit_the_schema(name: str) -> None:
 
 
 @pytest.mark.containers
-def test_a_live_plan_measures_in_the_live_image(tree: Path, tmp_path: Path) -> None:
-    """The plan is Snakemake's own, and nothing of it runs."""
-    file = tmp_path / "a6000.yaml"
-    file.write_text("measure: live\ngpu: {name: NVIDIA RTX A6000, capability: 86}\n")
-    plan = snakemake("--dry-run", "--use-singularity", "--configfile", str(file), folder=tree)
-    assert plan.returncode == 0, plan.stdout
-    assert "Building the container image measure" in plan.stdout
-    assert "Building the container image torch" in plan.stdout
-    assert "gate_numeric" in plan.stdout
-    assert "Measuring ladder: sweep " in plan.stdout
-
-
-@pytest.mark.containers
 def test_images_see_the_library_alone_and_no_settings_of_the_users(tmp_path: Path) -> None:
     """On the host the user's module path stays: Snakemake itself may lie there."""
     copy_sources(tmp_path)

@@ -36,14 +36,6 @@ def other(tree: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def test_another_workflow_plans_this_one_as_a_module(other: Path) -> None:
-    plan = snakemake("--dry-run", folder=other)
-    assert plan.returncode == 0, plan.stdout
-    assert "rule ours" in plan.stdout
-    assert "gemmrepro_verdicts" in plan.stdout
-    assert "gemmrepro_build_ada_cuda13" in plan.stdout
-
-
 def test_a_job_of_the_module_runs_in_the_other_workflows_folder(other: Path) -> None:
     run = snakemake("gemmrepro_settings", folder=other)
     assert run.returncode == 0, run.stdout

@@ -107,17 +107,6 @@ def test_nothing_is_left_to_do(default_run: str, tmp_path_factory: pytest.TempPa
         assert planned(ROOT, "--use-singularity") == {}
 
 
-def test_an_edited_kernel_is_compiled_with_its_twin_and_no_other(finished: Path) -> None:
-    with (finished / "kernels/ladder/3_smem.cu").open("a") as source:
-        source.write("\nstatic_assert(sizeof(float) == 4);\n")
-    run = snakemake("--use-singularity", "results/gates/ladder.naive.json", folder=finished)
-    assert run.returncode == 0, run.stdout[-4000:]
-    compiled = re.findall(r"^(ladder\.\w+) +cuda\d+ .* \d+\.\d s$", run.stdout, re.M)
-    # The rung, by either toolkit since a claim counts its instructions, and its twin with other constants from the same
-    # source by one; the cache holds the rest.
-    assert sorted(compiled) == ["ladder.smem", "ladder.smem", "ladder.smem_tuned"]
-
-
 def test_an_edit_that_loses_the_rungs_point_fails_its_gate_and_strikes_its_rows(finished: Path) -> None:
     """The vectorized rung without its vectors: the gate must see it, the rows are stale, nothing rests on them."""
     source = finished / "kernels/ladder/6_vectorized.cu"

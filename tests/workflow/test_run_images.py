@@ -16,7 +16,6 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from support import ROOT, call, in_image, snakemake
 
-from gemmrepro.core.machine import git_commit
 from gemmrepro.host.builders import apt_options
 from gemmrepro.host.containers import container_environment, make_caches
 from gemmrepro.host.recipes import Sources
@@ -56,20 +55,6 @@ from gemmrepro.gpu.ranges import Chip
 chip = Chip(ranges.load(), "GH100")
 print(*chip.units(["dram__bytes.sum", "gpu__time_duration.sum", "sm__of_no_chip.sum"]).values())
 chip.close()
-"""
-
-
-COMMIT = """
-module gemmrepro:
-    snakefile: {snakefile!r}
-    config: config
-
-use rule settings from gemmrepro
-
-rule commit:
-    output: "commit.txt"
-    container: {image!r}
-    shell: "python3 -c 'from gemmrepro.core.machine import git_commit; print(git_commit())' > {{output}}"
 """
 
 
@@ -218,13 +203,3 @@ def test_a_signed_image_runs_without_a_network(finished: Path) -> None:
     run = call(command, finished)
     assert run.returncode == 0, run.stdout[-4000:]
     assert json.loads(gate.read_text())["passed"] is True
-
-
-def test_what_runs_in_an_image_knows_the_commit(default_run: str, tmp_path: Path) -> None:
-    """No image has git; rows that are measured in one name their commit all the same."""
-    words = {"snakefile": str(ROOT / "Snakefile"), "image": str(IMAGES / "report.sif")}
-    (tmp_path / "Snakefile").write_text(COMMIT.format(**words))
-    configured = ("--configfile", str(ROOT / "config/config.yaml"))
-    run = snakemake(*configured, "--use-singularity", "commit.txt", folder=tmp_path)
-    assert run.returncode == 0, run.stdout[-4000:]
-    assert (tmp_path / "commit.txt").read_text().strip() == git_commit()

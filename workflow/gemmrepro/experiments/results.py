@@ -60,6 +60,10 @@ class Results:
                 return max(found, key=lambda toolkit: kernels[toolkit])
         return None
 
+    def key(self, family: str, row: pd.Series) -> str:
+        """The key of a row, by its place in the file: other rows may have the same cells."""
+        return f"{family}/{self.experiment.name}/{row.name}"
+
     def of(self, kernel: str, toolkit: str | None, **cells: Any) -> pd.DataFrame:
         """The rows of a kernel built by `toolkit`, or of a library; their other cells equal `cells`."""
         rows = select(self.rows, kernel=kernel, **cells)

@@ -44,8 +44,8 @@ class Measured:
 
     def __truediv__(self, other: Measured | float) -> Measured:
         if isinstance(other, Measured):
-            value = self.value / other.value
-            return Measured(value, value, value, self.stale or other.stale, (*self.keys, *other.keys))
+            value, keys = self.value / other.value, dict.fromkeys(self.keys + other.keys)
+            return Measured(value, value, value, self.stale or other.stale, tuple(keys))
         return Measured(self.value / other, self.low / other, self.high / other, self.stale, self.keys)
 
     def inverse(self) -> Measured:

@@ -15,7 +15,7 @@ from gemmrepro.core.names import LIBRARY
 from gemmrepro.core.text import format_number, listed
 from gemmrepro.errors import UserError
 from gemmrepro.experiments import Dots, Lines
-from gemmrepro.experiments.results import Results, row_key
+from gemmrepro.experiments.results import Results
 from gemmrepro.experiments.tables import Mark, Panel, Table
 from gemmrepro.figures.inputs import Inputs, interval
 from gemmrepro.figures.kit import Look, curves, dots, empty, heat, marks, printed
@@ -63,7 +63,7 @@ def draw(family: str, figure: Lines | Dots, results: Results) -> Drawing:
     stale = bool(frame["stale"].any())
     caption = " ".join(filter(None, (*told, origin(results)))) + stale_note(stale)
     title = titled(figure.title, figure.says, wide, len(wide) > 0)
-    return Drawing(title, caption, _alt(about, wide), table, paint, list(frame["key"]), stale, results)
+    return Drawing(title, caption, _alt(about, wide), table, paint, stale, results)
 
 
 def _alt(about: str, wide: pd.DataFrame) -> str:
@@ -97,8 +97,7 @@ def _points(family: str, lines: Lines, results: Results) -> pd.DataFrame:
         at = at[at["toolkit"].isin((results.toolkit, LIBRARY))]
         for kernels, name in lines.series.items():
             for _, row in at[at["kernel"].isin(kernels.split(","))].iterrows():
-                key = row_key(family, results.experiment.name, row, lines.panel, lines.x)
-                cells = {"panel": title, "series": name, "x": row["_x"], "key": key}
+                cells = {"panel": title, "series": name, "x": row["_x"], "keys": (results.key(family, row),)}
                 found.append({**cells, **_cells(row, column, "y")})
     return marks(found)
 
@@ -138,15 +137,14 @@ def _lines_table(lines: Lines, frame: pd.DataFrame) -> list[dict[str, Any]]:
         for x, group in frame[frame["panel"] == panel].groupby("x"):
             number = int(x) if float(x).is_integer() else float(f"{x:.3g}")
             cells: dict[str, Any] = {lines.panel: panel, lines.x_label: number}
-            cells |= dict(zip(group["series"], group["y"], strict=True))
-            table.append({**cells, "stale": bool(group["stale"].any())})
+            values, keys = (dict(zip(group["series"], group[name], strict=True)) for name in ("y", "keys"))
+            table.append({**cells, **values, "stale": bool(group["stale"].any()), "keys": keys})
     return table
 
 
 def _dots(family: str, figure: Dots, results: Results) -> pd.DataFrame:
     """The first row of each category in each panel: of one toolkit where it is of a kernel."""
     found, column = [], results.experiment.column(figure.x)
-    keyed = {figure.panel, figure.category} - {"kernel"}
 
     def of(rows: pd.DataFrame, name: str, value: Any) -> pd.DataFrame:
         ours = rows[rows["toolkit"].isin((results.toolkit, LIBRARY))] if name == "kernel" else rows
@@ -159,8 +157,8 @@ def _dots(family: str, figure: Dots, results: Results) -> pd.DataFrame:
         for category, label in figure.categories.items():
             if len(chosen := of(part, figure.category, category)):
                 row = chosen.iloc[0]
-                key = row_key(family, results.experiment.name, row, *keyed)
-                found.append({"panel": title, "name": label, "key": key, **_cells(row, column, "x")})
+                of_row = {"panel": title, "name": label, "keys": (results.key(family, row),)}
+                found.append({**of_row, **_cells(row, column, "x")})
     return marks(found)
 
 
@@ -175,6 +173,7 @@ def _dots_table(figure: Dots, frame: pd.DataFrame, results: Results) -> list[dic
     category = "kernel" if of_kernels else results.experiment.column(figure.category).meaning
     return [
         {"": dot["panel"], category: dot["name"], figure.x_label: dot["x"], "stale": dot["stale"]}
+        | {"keys": {figure.x_label: dot["keys"]}}
         for dot in frame.to_dict("records")
     ]
 
@@ -193,7 +192,6 @@ def of_table(inputs: Inputs, table: Table) -> Drawing:
     stale = any(each.stale for each in measured)
     there = f"Hollow grey marks: as published for {listed(hardware)}. " if hardware else ""
     caption = f"{table.caption} {there}{origin(results or inputs.own)}{stale_note(stale)}".strip()
-    keys = list(dict.fromkeys(key for each in measured for key in each.keys))
     pairs = pd.DataFrame(
         [
             (mark.panel, mark.series, mark.x, each.value, mark.measured.value)
@@ -206,9 +204,8 @@ def of_table(inputs: Inputs, table: Table) -> Drawing:
     title = titled(table.title, table.says, pairs, bool(measured))
     lines = [_row_of(mark, table, hardware) for mark in every]
     paint = _along_the_axis if table.x_label else _down_the_side
-    return Drawing(
-        title, caption, _table_alt(table, pairs), lines, lambda page: paint(table, shown, page), keys, stale, results
-    )
+    alt = _table_alt(table, pairs)
+    return Drawing(title, caption, alt, lines, lambda page: paint(table, shown, page), stale, results)
 
 
 def _measured(mark: Mark, value: str) -> dict[str, Any]:
@@ -279,4 +276,5 @@ def _row_of(mark: Mark, table: Table, hardware: Sequence[str]) -> dict[str, Any]
         values = [each.value for each in mark.printed if each.hardware == name]
         cells[f"published, {name}"] = values if len(values) > 1 else next(iter(values), None)
     found = mark.measured
-    return {**cells, "measured": found.value if found else None, "stale": bool(found and found.stale)}
+    cells |= {"measured": found.value if found else None, "stale": bool(found and found.stale)}
+    return cells | {"keys": {"measured": found.keys if found else ()}}

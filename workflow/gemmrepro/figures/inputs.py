@@ -11,7 +11,6 @@ import pandas as pd
 
 from gemmrepro.errors import UserError
 from gemmrepro.experiments.results import Results
-from gemmrepro.experiments.results import row_key as experiment_key
 from gemmrepro.experiments.tables import Mark, Measured, Printed
 from gemmrepro.experiments.tables import declared as tables_of
 from gemmrepro.judge import carrying
@@ -115,8 +114,7 @@ class Numbers:
         if rows.empty:
             return None
         row, declared = rows.iloc[0], results.experiment.column(column)
-        key = experiment_key(self.measured.family, experiment, row, *cells)
-        return _measured(row, column, (declared.low, declared.high), key)
+        return _measured(row, column, (declared.low, declared.high), results.key(self.measured.family, row))
 
     def rate(self, hardware: str, name: str) -> float | None:
         chip = chip_of(self.article, hardware) or chips.chips().get(hardware)

@@ -87,7 +87,7 @@ def marks(lines: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """A frame of marks: `panel`, `name` and `kind` (or `series`), the value with its interval, and whether stale."""
     every = {"panel": "", "name": "", "kind": "here", "series": "", "stale": False}
     every |= dict.fromkeys(("x", "y", "low", "high"), math.nan)
-    frame = pd.DataFrame([{**every, **line} for line in lines], columns=None if lines else [*every, "key"])
+    frame = pd.DataFrame([{**every, **line} for line in lines], columns=None if lines else [*every, "keys"])
     return frame.astype({"x": float, "y": float, "low": float, "high": float, "stale": bool})
 
 

@@ -25,7 +25,7 @@ from gemmrepro.registry import Kernel, ladders
 FAR = 3.0
 """With a rung that is faster than this the axis is logarithmic."""
 
-COLUMNS = ["label", "kernel", "n", "kind", "published", "ratio", "low", "high", "limit", "error", "stale", "key"]
+COLUMNS = ["label", "kernel", "n", "kind", "published", "ratio", "low", "high", "limit", "error", "stale", "keys"]
 
 
 def made_here(kernels: Sequence[Kernel], rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -35,7 +35,7 @@ def made_here(kernels: Sequence[Kernel], rows: pd.DataFrame) -> list[dict[str, A
         for _, row in rows[rows["kernel"] == kernel.id].iterrows():
             low, high = interval(row, "ratio_ci_low", "ratio_ci_high")
             cells = {name: row[name] for name in ("n", "toolkit", "tflops", "ratio")}
-            cells |= {"low": low, "high": high, "stale": row["status"] == "stale", "key": row_key(row)}
+            cells |= {"low": low, "high": high, "stale": row["status"] == "stale", "keys": (row_key(row),)}
             found.append({"kernel": kernel.id, "level": ladders.level_name(kernel), **cells, "error": row["err_fro"]})
     return found
 
@@ -68,7 +68,7 @@ def rungs(measured: Measurements, roof: float = math.nan) -> tuple[int, pd.DataF
     libraries = select(cubes(select(measured.summary, cache=measured.cache)), n=size)
     for rung in [*ladders.apart(family), *main]:
         printed = there.get(rung.story.published_system or "", {}).get("value", math.nan)
-        about = {"label": ladders.label(rung), "kernel": rung.id, "published": printed, "stale": False}
+        about = {"label": ladders.label(rung), "kernel": rung.id, "published": printed, "stale": False, "keys": ()}
         same_type = [twin for twin in ladders.twins(rung) if twin.compute.dtype_in == rung.compute.dtype_in]
         for kernel in [rung, *same_type]:
             is_rung = kernel is rung
@@ -121,13 +121,14 @@ def draw(
         {"rung": f"{row.label}{', tuned' if row.kind == 'tuned' else ''}", "published": row.published}
         | {"measured": row.ratio, "95% interval": [row.low, row.high] if pd.notna(row.low) else None}
         | {"all multiplications": row.limit, "error": row.error, "stale": bool(row.stale)}
+        | {"keys": dict.fromkeys(("measured", "error"), row.keys)}
         for row in shown.itertuples()
     ]
     table = [{name: None if _is_nan(cell) else cell for name, cell in line.items()} for line in table]
     kept = [name for name in table[0] if any(line[name] is not None for line in table)] if table else []
     table = [{name: line[name] for name in kept} for line in table]
     paint = lambda page: _paint(inputs, shown, page)  # noqa: E731
-    return Drawing(title, caption, _alt(current), table, paint, list(shown["key"].dropna()), stale)
+    return Drawing(title, caption, _alt(current), table, paint, stale)
 
 
 def _is_nan(value: Any) -> bool:

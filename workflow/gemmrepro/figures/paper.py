@@ -162,10 +162,7 @@ def stated(inputs: Inputs, family: str) -> Drawing:
 
 
 def _paint_stated(
-    inputs: Inputs,
-    shown: Sequence[tuple[ClaimView, float]],
-    outside: Sequence[tuple[ClaimView, float]],
-    page: Page,
+    inputs: Inputs, shown: Sequence[tuple[ClaimView, float]], outside: Sequence[tuple[ClaimView, float]], page: Page
 ) -> Figure:
     lines, texts = list[dict[str, Any]](), list[dict[str, Any]]()
     near = Counter(_group(claim) for claim, _ in shown if claim.verdict == "reproduced")
@@ -237,9 +234,10 @@ def row(inputs: Inputs) -> Drawing:
         f"Its rounds' medians are {', '.join(format_number(float(each)) for each in medians)}.",
     )
     title = f"Outliers do not move a row: {len(samples)} samples in {len(medians)} rounds give {value} [{low}, {high}]"
-    table = samples[["round", "kernel ms", "cuBLAS ms", "ratio"]].to_dict("records")
+    cells, keys = ["round", "kernel ms", "cuBLAS ms", "ratio"], {"ratio": (row_key(line),)}
+    table = [sample | {"keys": keys} for sample in samples[cells].to_dict("records")]
     paint = lambda page: _paint_row(line, samples, page)  # noqa: E731
-    return Drawing(title, caption, alt, table, paint, [row_key(line)], line["status"] == "stale")
+    return Drawing(title, caption, alt, table, paint, line["status"] == "stale")
 
 
 def _life(inputs: Inputs) -> tuple[str, pd.Series, pd.DataFrame, str] | None:
@@ -306,6 +304,7 @@ def regimes(inputs: Inputs, family: str) -> Drawing:
     table = [
         {"n": int(one.x), "contest": one.contest, "regime": REGIMES[one.regime], "kernel": one.kernel}
         | {"ratio": one.y, "low": one.low, "high": one.high, "leads": one.leads}
+        | {"keys": dict.fromkeys(("ratio", "low", "high"), (one.row,))}
         for one in frame.itertuples()
     ]
     title, alt = f"{_short(family)}: {_regimes_title(lines, every)}", _regimes_alt(lines)
@@ -329,10 +328,11 @@ def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
                     "regime": regime,
                     "kernel": entry.kernel,
                     "rung": _name(entry.kernel),
+                    "row": entry.anchor,
                 }
                 ends = {"x": line.n, "y": entry.ratio, "low": entry.low, "high": entry.high}
                 found.append({**about, **ends, "leads": "no" if entry.kernel not in ahead else ("alone", "tied")[tied]})
-    columns = ["contest", "regime", "kernel", "rung", "x", "y", "low", "high", "leads"]
+    columns = ["contest", "regime", "kernel", "rung", "row", "x", "y", "low", "high", "leads"]
     frame = pd.DataFrame(found, columns=columns)
     most = frame.groupby("contest", sort=False)["kernel"].nunique().sort_values(ascending=False, kind="stable")
     return frame[frame["contest"].isin(most.index[:CONTESTS])].sort_values("x", kind="stable")

@@ -115,7 +115,8 @@ def picture_of(drawing: Drawing) -> bytes:
 
 def csv_of(drawing: Drawing) -> str:
     """The numbers that a drawing shows, as CSV with a line of headings."""
-    return pd.DataFrame(list(drawing.table), dtype=object).to_csv(index=False, lineterminator="\n")
+    frame = pd.DataFrame(list(drawing.table), dtype=object).drop(columns="keys", errors="ignore")
+    return frame.to_csv(index=False, lineterminator="\n")
 
 
 def write(inputs: Inputs, name: str, drawing: Drawing, out: Path) -> None:
@@ -136,8 +137,7 @@ def write(inputs: Inputs, name: str, drawing: Drawing, out: Path) -> None:
     }
     about |= {
         "command": f"{SNAKEMAKE} --force results/figures/{folder}/{name}.svg",
-        "rows": list(drawing.rows),
-        "columns": list(dict.fromkeys(key for row in drawing.table for key in row if key != "stale")),
+        "columns": list(dict.fromkeys(key for row in drawing.table for key in row if key not in ("stale", "keys"))),
         "table": _json_value(list(drawing.table)),
         "stale": bool(drawing.stale),
         "source": rows.source,

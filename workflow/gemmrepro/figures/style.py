@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeAlias
 
@@ -115,9 +115,8 @@ class Drawing:
         title: the finding where one follows from the data, else the subject.
         caption: how to read it, and where the numbers come from.
         alt: the finding for those who do not see the figure, in 40 to 300 characters.
-        table: its numbers, a dict per line.
+        table: its numbers, a dict per line, whose `keys` are by column those of the rows that a number comes from.
         paint: draws it for a page; for screens of 390 pixels that is `NARROW`.
-        rows: the keys of the rows that it shows.
         shown: the rows that it was drawn from, if not all of its family or of the paper.
     """
 
@@ -126,7 +125,6 @@ class Drawing:
     alt: str
     table: Sequence[Mapping[str, Any]]
     paint: Callable[[Page], Figure]
-    rows: Sequence[str] = field(default=())
     stale: bool = False
     shown: Results | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import math
 import re
 import zlib
 from argparse import Namespace
@@ -47,8 +46,8 @@ _RULE = re.compile(r"^(svg|\.\w+)(?=\{)", re.MULTILINE)
 def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
     """A figure, whose SVG and CSV go to `files`; one that was not drawn has no `svg`.
     `title` is the finding, where one follows from the data; `narrow` the SVG for fewer than 480 pixels; `link` and
-    `csv` the places of the files, `table` the numbers drawn, by `columns`. `keys` and `rows` are the keys and ids of
-    the rows that it draws, `links` by line of `table` the ids by column."""
+    `csv` the places of the files, `table` the numbers drawn, by `columns`. `rows` are the ids of the rows that it
+    draws, `links` by line of `table` the ids by column."""
     folder = figures / family
     svg, sidecar = folder / f"{name}.svg", folder / f"{name}.json"
     is_drawn = svg.is_file() and sidecar.is_file()
@@ -58,7 +57,6 @@ def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
         "command": f"{SNAKEMAKE} --force results/figures/{family}/{name}.svg",
         "columns": (),
         "table": (),
-        "rows": (),
     }
     if is_drawn:
         about = read_json(sidecar, "the figure's sidecar", "draw the figures again")
@@ -71,7 +69,6 @@ def _read_figure(figures: Path, family: str, name: str, files: Files) -> View:
         narrow=inline_svg(narrow.read_text(), f"{within}-narrow") if is_drawn and narrow.is_file() else None,
         link=files.add(svg, f"data/figures/{family}/{name}.svg"),
         csv=files.text(_csv(columns, table), f"data/figures/{family}/{name}.csv") if columns else None,
-        keys=about["rows"],
         rows=(),
         links=(),
     )
@@ -129,7 +126,7 @@ class ShownRows:
     ) -> None:
         self.kernels = kernels
         self.by_id: dict[str, Mapping[str, Any]] = {}
-        self._experiments: dict[tuple[str, ...], list[tuple[set[str], frozenset[str], str]]] = {}
+        self._experiments: dict[tuple[str, ...], list[tuple[frozenset[str], str]]] = {}
         for table in (sweep.summary for sweep in measured.values()):
             self.by_id |= {row_anchor(row): row for row in table.to_dict("records")}
         for table in (alone.summary for alone in regimes.values()):
@@ -142,9 +139,8 @@ class ShownRows:
             for place, row in zip(shown.index, shown.to_dict("records"), strict=True):
                 key = experiment_row_anchor(family, name, place)
                 self.by_id[key] = row
-                toolkits = {row["toolkit"], *([of.toolkit] if row["toolkit"] == LIBRARY else [])}
-                found = self._experiments.setdefault((family, name, row["kernel"]), [])
-                found.append((toolkits, frozenset(map(str, row.values())), key))
+                found = self._experiments.setdefault((family, name, row["kernel"], row["toolkit"]), [])
+                found.append((frozenset(map(str, row.values())), key))
 
     def __call__(self, family: str, key: str) -> str | None:
         """The id of the row that a claim or figure of `family` names; None where the pages show no such row.
@@ -152,32 +148,24 @@ class ShownRows:
         if built := _BUILD.match(key):
             return f"code-{anchor(built['kernel'])}" if built["kernel"] in self.kernels else None
         # A baseline's row is one of several families.
-        for place in (anchor(f"row {key}"), anchor(f"row {family}/{key}")):
+        for place in (key, anchor(f"row {key}"), anchor(f"row {family}/{key}")):
             if place in self.by_id:
                 return place
-        *names, toolkit = [*key.split("/"), "", "", "", ""][:4]
-        asked = set(filter(None, key.split("/")[4:]))
-        rows = self._experiments.get(tuple(names), ())
-        return next((place for toolkits, cells, place in rows if toolkit in toolkits and asked <= cells), None)
+        names, asked = tuple(key.split("/")[:4]), set(filter(None, key.split("/")[4:]))
+        return next((place for cells, place in self._experiments.get(names, ()) if asked <= cells), None)
 
     def linked(self, figure: View, family: str) -> View:
-        """The figure with the ids of its rows, and for each number of its table the id of the row that holds it."""
-        figure.rows = tuple(dict.fromkeys(place for key in figure.keys if (place := self(family, key))))
-        home: dict[float, str] = {}
-        for place in figure.rows:
-            for cell in self.by_id.get(place, {}).values():
-                if _is_measured(cell):
-                    home.setdefault(cell, place)
-        figure.links = tuple(
-            {column: home[cell] for column, cell in line.items() if _is_measured(cell) and cell in home}
+        """The figure with the ids of its rows, and of the row that a number of its table comes from, if it is one."""
+        found = [
+            {column: [self(family, key) for key in keys] for column, keys in line.get("keys", {}).items()}
             for line in figure.table
+        ]
+        every = (place for cells in found for places in cells.values() for place in places if place)
+        figure.rows = tuple(dict.fromkeys(every))
+        figure.links = tuple(
+            {column: places[0] for column, places in cells.items() if len(places) == 1} for cells in found
         )
         return figure
-
-
-def _is_measured(cell: object) -> bool:
-    """Whether a cell is a number with a fraction: whole ones, such as sizes, are in many rows."""
-    return isinstance(cell, float) and math.isfinite(cell) and not cell.is_integer()
 
 
 class Inputs:
