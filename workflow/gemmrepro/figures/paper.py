@@ -162,10 +162,7 @@ def stated(inputs: Inputs, family: str) -> Drawing:
 
 
 def _paint_stated(
-    inputs: Inputs,
-    shown: Sequence[tuple[ClaimView, float]],
-    outside: Sequence[tuple[ClaimView, float]],
-    page: Page,
+    inputs: Inputs, shown: Sequence[tuple[ClaimView, float]], outside: Sequence[tuple[ClaimView, float]], page: Page
 ) -> Figure:
     lines, texts = list[dict[str, Any]](), list[dict[str, Any]]()
     near = Counter(_group(claim) for claim, _ in shown if claim.verdict == "reproduced")
