@@ -8,7 +8,7 @@
 // Parameters: COUNT moduli. CHUNK and DEPTH in columns.cuh.
 // Bytes:      of n x n: 8 n^2 read for either's exponents, again for its residues, COUNT n^2 written; 4 COUNT n^2 written
 //             by the products, read by the reconstruction, which writes 8 n^2.
-// Expected:   the library's INT8 speed / COUNT, less these.
+// Expected:   the library's INT8 speed over the number of moduli, less what the other launches cost.
 // Source:     K. Ozaki, Y. Uchino, T. Imamura, arXiv:2504.08009; exponents from the condition itself, as
 //             gemmrepro.ozaki.residues derives them.
 // Takes:      any m, n and k up to 2^17. A row of A or column of B that holds an Inf or NaN makes NaN of all of its C.

@@ -6,8 +6,8 @@
 //             reader is ours too, sums stay in the order in which wgmma leaves them in registers: every store and
 //             load is 16 bytes a thread, 512 in a row a warp.
 // Parameters: a tile of 128 x 256 a block, steps of 128 bytes along K, 4 stages of 48 KB; GROUP 16 tiles.
-// Expected:   no last turn left half empty for each modulus; at 4096 58.2 turns of 132 tiles where COUNT launches
-//             make 15 times 3.9.
+// Expected:   no last turn left half empty for each modulus; at 4096 58.2 turns of 132 tiles where a launch per
+//             modulus makes 15 times 3.9.
 // Takes:      as level R1.
 
 #include "common/tma.cuh"

@@ -6,8 +6,8 @@ New:        the language. Tile, ring, clusters, order of tiles, registers and ep
 Parameters: 128 x 256 x 64 a block, wgmma m64n256k16, 4 stages (192 KB), groups of 8 rows, clusters of 2; registers 40
             for the producer, 232 for the consumers.
 Published:  none; the article's Python kernels end with mma.sync.
-Expected:   0.99 of 5_hopper.cu at 4096 and 8192, 0.98 at least: wgmma names its operands by descriptors, so that little
-            is left for a compiler to do in the loop; the address of a stage, which the DSL may compute more often.
+Expected:   0.99 of step 5 in C++ at 4096 and 8192, 0.98 at least: wgmma names its operands by descriptors, so that
+            little is left for a compiler to do in the loop but a stage's address, which the DSL may compute more often.
 Takes:      any m; n and k that are multiples of 8.
 """
 

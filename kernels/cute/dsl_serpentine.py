@@ -5,7 +5,7 @@ New:        each instruction is issued by itself, down one column of the k-block
             with the one before it.
 Parameters: as before.
 Published:  nothing; the article finds both languages equally fast with each one's own order.
-Expected:   the time of 4_three_stages.cu.
+Expected:   the time of step 4 in C++ with turning rows.
 Takes:      as before.
 """
 

@@ -8,7 +8,7 @@ Parameters: BM x BN x BK of the candidate, GROUP = 8, occupancy = 1. The article
             among the same four for an H200.
 Sums:       fp64 in fp64, as the article changed it; all others in fp32. fp32 in memory is multiplied as TF32.
 Published:  fp16 1483, fp8 e5m2 2981, tf32 784, fp64 1.12 TFLOP/s at 8192 (B200).
-Expected:   slower than 1_matmul.py on an H200: rows of 64 bytes of K are half the widest swizzle, and a cluster of
+Expected:   slower than C1 on an H200: rows of 64 bytes of K are half the widest swizzle, and a cluster of
             four has each of its blocks wait for the operands of all.
 Takes:      as 1_matmul.py.
 """

@@ -5,7 +5,7 @@ New:        ct.mma is left alone. A column of the tile of A times a row of the t
             with the sum, one DFMA for a DMUL and a DADD.
 Parameters: 128 x 64 sums a block; K in steps of 8, unrolled.
 Published:  no figure; the article's fp64 goes through ct.mma.
-Expected:   several times the speed of 1_matmul.py in fp64, and far from cuBLAS, which has tensor cores. The ordinary
+Expected:   several times the speed of C1 in fp64, and far from cuBLAS, which has tensor cores. The ordinary
             units will not be busy either: the machine code reads shared memory once (LDS.128) for two DFMA, which
             takes longer.
 Takes:      any m; even n and k.

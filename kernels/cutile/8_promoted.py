@@ -8,7 +8,7 @@ Parameters: 128 x 128 x 128 with eight worker warps, STEPS = 4: an interval of 5
 Error:      a sum of the tensor core loses at most 2^-13 of its largest term with every 32 products: 16 such losses in
             an interval and one rounding to fp32, where an interval of 128 has 4 and use_fast_acc throughout k / 32.
 Published:  no figure.
-Expected:   0.92 of cuBLAS with its default sums at 4096 and 8192, where 2_k_major.py has 0.81 and 0.82.
+Expected:   0.92 of cuBLAS with its default sums at 4096 and 8192, where C2 has 0.81 and 0.82.
 Takes:      any m; n of whole 16 bytes; k in multiples of STEPS tiles.
 """
 

@@ -640,6 +640,17 @@ _WRITTEN = (
             gain_over="cutile.matmul_int8_tuned",
         ),
     ),
+    _product(
+        "10_stages.py",
+        "C10",
+        "Four stages for a wide tile",
+        "bf16",
+        _Tiles(128, 256, 64, 16, hints={"num_worker_warps": 8}).staying,
+        _story("A latency of 6 leaves C half its buffer and gives a fourth stage.", gain_over="cutile.persistent_bf16"),
+        constants={"latency": 6},
+    )
+    .with_promises(expects=(*_expects("bf16"), _UNHURRIED))
+    .with_platform(targets=("90",)),
 )
 
 

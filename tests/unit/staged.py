@@ -64,14 +64,9 @@ class Product:
 
 @dataclass(frozen=True)
 class Decided:
-    """What the launches of a certified rung left.
+    """What the launches of a certified rung left: C without the rest of its rows, and that rest.
 
-    Attributes:
-        c: [m,n], the rest of each row of C left out; `beyond`: that rest.
-        plan: moduli, tiles by residues, tiles in double, whether inner exponents are all zero, ...
-        kinds: [tile rows, tile columns], 1 in double.
-        inner: inner exponents [pitch]; worst: [tiles, 4].
-        exponents_a, exponents_b: of rows and columns; coarse_a, coarse_b: bytes of e5m2.
+    `plan`: moduli, tiles by residues, tiles in double, ...; `kinds`: 1 for a tile in double; `coarse`: bytes of e5m2.
     """
 
     c: np.ndarray

@@ -68,13 +68,6 @@ def test_a_right_configuration_passes(key: str, value: Any) -> None:
     check(changed("recorded_gpu", "a100") | {"measure": "live"})  # which needs no recordings
 
 
-def test_a_toolkit_that_tunes_must_be_built() -> None:
-    config = changed("build.cuda13", [])
-    config["sweep"]["toolkits"] = ["cuda12"]
-    with pytest.raises(UserError, match=r"tune\.toolkit: cuda13 is not built; choose one of cuda12"):
-        check(config)
-
-
 @pytest.mark.parametrize(
     ("told", "sizes", "counters"),
     [
@@ -113,6 +106,18 @@ def test_a_key_that_a_file_has_twice_is_named_with_its_line(tmp_path: Path) -> N
     with pytest.raises(UserError, match=r"mine\.yaml, line 4: not YAML: the key 'rounds' is there twice; correct"):
         check(shipped(), files=[file])
     check(shipped(), files=(ROOT / "config").glob("*.yaml"))
+
+
+def test_a_wrong_key_is_named_where_it_stands(tmp_path: Path) -> None:
+    (mine := tmp_path / "mine.yaml").write_text("tune:\n  jobs: 2\nsweep:\n  rounds: 0\n")
+    whole, over = ROOT / "config/config.yaml", {"sweep": {"rounds": 0}}
+    for files, given, place in (
+        ([whole, mine], {}, r"mine\.yaml, line 4, key 'sweep\.rounds': 0 is less than the minimum of 2; rounds in"),
+        ([whole, mine], over, r"--config sweep\.rounds: 0 is less"),
+        ([whole], {}, r"config/config\.yaml, line [0-9]+, key 'sweep\.rounds': 0 is less"),
+    ):
+        with pytest.raises(UserError, match=place):
+            check(changed("sweep.rounds", 0), files, given)
 
 
 @pytest.fixture(scope="module")

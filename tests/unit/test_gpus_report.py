@@ -70,16 +70,19 @@ def test_a_kernel_that_was_timed_cold_alone_is_shown_so(tmp_path):
 
 def test_a_leaderboard_ranks_what_ran_sustained_by_type_and_size_with_its_library():
     slow, fast = (Entry(name, name, f"row-{name}", ratio, ratio, ratio) for name, ratio in (("s", 0.9), ("f", 2.0)))
-    counted = replace(slow, library_joules=3.0)
+    counted, even = replace(slow, library_joules=3.0), replace(slow, kernel="e", ratio=1.0)
     lines = [
-        RegimeLine("x", "fp64", "b", True, 4096, {"in_turn": (), "sustained": (fast,), "burst": (slow,)}),
-        RegimeLine("x", "fp32", "a", True, 8192, {"in_turn": (fast,), "sustained": (counted, fast), "burst": ()}),
-        RegimeLine("x", "fp32", "a", True, 4096, {"in_turn": (fast,), "sustained": (), "burst": ()}),
+        RegimeLine("x", "fp16", "fp32", "b", True, 4096, {"in_turn": (), "sustained": (even,), "burst": (slow,)}),
+        RegimeLine("y", "fp16", "fp16", "b", True, 4096, {"in_turn": (), "sustained": (fast, slow), "burst": ()}),
+        RegimeLine("x", "fp32", "fp32", "a", True, 8192, {"in_turn": (), "sustained": (counted, fast), "burst": ()}),
+        RegimeLine("x", "fp32", "fp32", "a", True, 4096, {"in_turn": (fast,), "sustained": (), "burst": ()}),
     ]
     first, last = Gpu("", {}, VerdictsView((), "", "live", {}), lines).boards
-    assert [(first.dtype, first.n), (last.dtype, last.n)] == [("fp32", 8192), ("fp64", 4096)]
+    assert [(first.dtype, first.n), (last.dtype, last.n)] == [("fp32", 8192), ("fp16", 4096)]
     assert [entry for entry, _ in first.entries] == [fast, counted] and first.tied == set()
-    assert [(entry.library_joules, line.baseline) for entry, line in first.libraries] == [(3.0, "a")]
+    assert [(entry.library_joules, line.library) for entry, line in first.libraries] == [(3.0, "a")]
+    assert [entry for entry, _ in last.entries] == [fast, even, slow] and last.tied == {"e", "b, C in FP32"}
+    assert sorted(line.library for _, line in last.libraries) == ["b", "b, C in FP32"], "two libraries, one name"
 
 
 def test_what_one_gpu_did_not_measure_is_no_difference(two):

@@ -11,6 +11,8 @@ from gemmrepro.registry import Launch, card, keys
 
 SHAPE = Shape.cube(4096)
 WARPTILE = registry.kernel("ladder.warptile")
+ONE = (1, 1, 1)
+PROMISES = ({"error_copies": 3}, {"expects": ()}, {"error": replace}, {"error": registry.kernel})
 
 
 def test_another_way_of_timing_moves_rows_and_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,12 +24,9 @@ def test_another_way_of_timing_moves_rows_and_no_verdict(monkeypatch: pytest.Mon
 def test_what_a_gate_reads_changes_what_is_judged_and_words_do_not() -> None:
     words = [replace(WARPTILE, rung="L7z"), replace(WARPTILE, story=replace(WARPTILE.story, idea="Another."))]
     assert {keys.judged(kernel) for kernel in words} == {keys.judged(WARPTILE)}
-    promises = [WARPTILE.with_promises(**each) for each in ({"error_copies": 3}, {"expects": ()}, {"error": max})]
-    promises += [
-        WARPTILE.with_accepts(multiple_of={"m": 2}),
-        replace(WARPTILE, launch=lambda shape: Launch((1, 1, 1), (128, 1, 1))),
-    ]
-    assert len({keys.judged(kernel) for kernel in (WARPTILE, *promises)}) == 6
+    promises = [WARPTILE.with_promises(**each) for each in PROMISES]
+    promises += [WARPTILE.with_accepts(multiple_of={"m": 2}), replace(WARPTILE, launch=lambda _: Launch(ONE, ONE))]
+    assert len({keys.judged(kernel) for kernel in (WARPTILE, *promises)}) == 7
 
 
 def test_a_run_is_of_the_card_at_hand() -> None:

@@ -253,13 +253,14 @@ def test_of_each_row_the_last_take_with_a_current_one_is_brought(tmp_path, synth
     measured(tmp_path / "two", second, kernels=KERNELS[:1])
     write_manifest(first.parents[1])
     assert bring.bring_regimes("ladder", first.parents[2], tmp_path / "build", tmp_path / "out") == (12, 0)
+    take_of = {KERNELS[0]: 1, KERNELS[1]: 0, "cublas.sgemm": 1}
     for name in (regime_files.SAMPLES, regime_files.READINGS):
         brought, *filed = (pd.read_parquet(folder / name) for folder in (tmp_path / "out", first, second))
-        for kernel, taken in ((KERNELS[0], 1), (KERNELS[1], 0), ("cublas.sgemm", 1)):
+        for kernel, taken in take_of.items():
             rows = [frame[frame.kernel == kernel].reset_index(drop=True) for frame in (brought, *filed)]
             assert [rows[0].equals(of_take) for of_take in rows[1:]] == [taken == 0, taken == 1]
     run = json.loads((tmp_path / "out" / regime_files.RUN).read_text())
-    assert [take["kernels"] for take in run["earlier"]] == [[KERNELS[1]]]
+    assert len(run["earlier"]) == 1 and {point.split()[0]: take for point, take in run["take_of"].items()} == take_of
     found = [checks.read_take("ladder", folder, tmp_path / "build") for folder in (first, second)]
     for row in found[1].rows:
         row["status"] = "stale" if row["kernel"] == KERNELS[0] else row["status"]

@@ -79,14 +79,15 @@ def test_a_row_of_the_regimes_says_how_many_blocks_began_as_they_should():
     assert said[9:11] == ["60", "6 blocks, all steady"] and said[14:] == [SUSTAINED, "0.001700", NONE, "0.140"]
 
 
-def sustained(*rows: dict[str, object], base: str = "cublas.gemm", **cells: object) -> list[View]:
-    """What is recommended of these rows and one of the library at each of their sizes."""
+def sustained(*rows: dict[str, object], base: str = "cublas.gemm", takes: bool = False, **cells: object) -> list[View]:
+    """What is recommended of these rows, each of a take of its own if `takes`, and the library's at their sizes."""
     table = [{**each, "m": each["n"], "k": each["n"]} for each in rows]
     sizes = {each["n"] for each in rows}
     library = [row(base, SUSTAINED, None, **dict.fromkeys("mnk", n), **cells) for n in sizes]
     family = str(rows[0]["kernel"]).split(".")[0]
     nothing = Measurements(family, pd.DataFrame(columns=REGIME_COLUMNS).drop(columns="regime"), pd.DataFrame())
-    found = Regimes(family, pd.DataFrame([*table, *library]))
+    take_of = {" ".join(str(each[name]) for name in REGIME_POINT): place for place, each in enumerate(table)}
+    found = Regimes(family, pd.DataFrame([*table, *library]), {"take_of": take_of} if takes else {})
     return recommendations(lines({family: nothing}, {family: found}))
 
 
@@ -127,7 +128,7 @@ def test_beside_one_sample_of_the_library_whose_interval_all_ratios_share_kernel
     ]
     (use,) = sustained(*rows)
     assert (use.kernel, [entry.kernel for entry, _ in use.ties]) == ("hopper.lockstep", ["hopper.by_size"])
-    (use,) = sustained(*({**each, "baseline_median_us": 200.0 + i} for i, each in enumerate(rows)))
+    (use,) = sustained(*rows, takes=True)
     assert [entry.kernel for entry, _ in use.ties] == ["hopper.by_size", "hopper.by_energy"]
     best = Entry("x", "", "", 1.06, 1.05, 1.07, ratio_spread=0.1)
     assert leaders([best, replace(best, kernel="y", ratio=1.02, high=1.03)]) == (best,)
@@ -150,6 +151,8 @@ def test_other_types_of_products_or_sums_compete_only_with_like_errors(kernel, d
     own = row(kernel, SUSTAINED, 4.0, dtype=dtype, baseline=base, err_fro=error)
     found = sustained(own, base=base, dtype=dtype, err_fro=4.9e-6)
     assert [each.kernel for each in found] == [kernel] * competes
+    outputs = [each.lines[0].library.partition(",")[2] for each in found]
+    assert outputs == [" C in FP32" if kernel == "ada.stored" else ""] * competes
 
 
 def test_an_interval_has_the_digits_of_its_value_and_holds_it_as_printed() -> None:
@@ -161,8 +164,18 @@ def test_kernels_of_all_families_compete_for_a_use():
     (fast,) = lines(*measured())
     near = {SUSTAINED: [replace(fast.leaders[SUSTAINED][0], kernel="cute.hopper", name="5", ratio=1.019)]}
     other = replace(fast, dtype="fp8_e4m3", baseline="cublas.gemm_fast")
-    uses = use_cases([replace(fast, family="cute", entries=near), fast, other])
+    outputs = [replace(fast, dtype="fp16", dtype_out=output) for output in ("fp32", "fp16")]
+    uses = use_cases([replace(fast, family="cute", entries=near), fast, other, *outputs], measured()[0])
     assert [(use.name, use.what.kernel, [(entry.name, sizes) for entry, sizes in use.what.ties]) for use in uses] == [
+        ("FP16, C in FP16", "hopper.lockstep", []),
+        ("FP16, C in FP32", "hopper.lockstep", []),
         ("bf16", "hopper.lockstep", [("5", (4096,))]),
         ("FP8 E4M3, sums in the tensor core", "hopper.lockstep", []),
     ]
+    assert not any(use.slower for use in uses)
+    smaller = {**row("hopper.lockstep", IN_TURN, 0.7), "ratio_ci_high": 0.8, **dict.fromkeys("mnk", 2048)}
+    turned = measured()[0]["hopper"]
+    turned = replace(turned, summary=pd.concat([turned.summary, pd.DataFrame([smaller])[turned.summary.columns]]))
+    (use,) = use_cases([fast], {"hopper": turned})
+    (slower,) = use.slower
+    assert (slower.n, slower.ratio, slower.anchor) == (2048, 0.7, row_anchor(turned.summary.iloc[-1]))

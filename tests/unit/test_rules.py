@@ -128,11 +128,6 @@ def test_points_are_described_with_their_published_values_or_as_a_range():
     text = said(many, 1, {"value": "ms", "kernel": "k", "most": 1})
     assert "at most 1 at 1 of 7 points, from 1.00 (k 64) to 7.00 (k 64); not so at k 64: 2.00" in text
     assert text.count("k 64: ") == 4 and text.endswith(" and 2 more; at 1 more neither errs at all")
-    over = {"value": "ms", "kernel": "k", "over": "cublas.gemm", "over_where": {"n": 8}, "least": 2}
-    assert (
-        said(pair[:1], 0, over)
-        == "Time: 2.00 u times that of cuBLAS (n 8) for k (k 64) on a GPU; the rule wants at least 2"
-    )
 
 
 def chip(**figures: tuple[float, str]) -> chips.Chip:

@@ -8,34 +8,11 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 from gemmrepro.errors import UserError
-from gemmrepro.host import inventory, sbom
+from gemmrepro.host import sbom
 from gemmrepro.host.inventory import Entry
 from gemmrepro.host.sbom import PackageHashes
 
-DEP5 = """Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/
-Files: *
-License: GPL-2+
- text
-
-Files: lib/*
-License: Expat
-
-License: GPL-2+
-"""
 DIGESTS = {name: f"{name:x}" * 64 for name in range(1, 6)}
-
-
-class TestInventory:
-    def test_unpacked_packages_are_listed_with_the_installed_ones(self, tmp_path: Path) -> None:
-        copyright = tmp_path / "usr/share/doc/bash/copyright"
-        copyright.parent.mkdir(parents=True)
-        copyright.write_text(DEP5)
-        (tmp_path / "opt").mkdir()
-        (tmp_path / "opt/unpacked").write_text("nvidia-cuda-toolkit 12.4\n")
-        assert inventory.debian("bash 5.2 amd64\n", tmp_path) == [
-            Entry(name="bash", version="5.2", arch="amd64", licences=["Expat", "GPL-2+"]),
-            Entry(name="nvidia-cuda-toolkit", version="12.4", arch="", licences=[]),
-        ]
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,6 @@ ASCII = {"LC_ALL": "POSIX", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
         ("ascii", PLAN, r"^gemmrepro: this shell reads text as .*; run `export LC_ALL=C.UTF-8`", ASCII),
         ("little", "ulimit -v 120000; envs/run true", r"^envs/run: this shell allows 120000 kB of memory", {}),
         ("2GB", f"ulimit -v 2000000; {CHECK}", "", {"OPENBLAS_NUM_THREADS": "1"}),
-        ("a", f'cd / && {PLAN} -s "$OLDPWD/Snakefile"', "config/config.yaml but it is not present", {}),
     ],
     ids=lambda value: value if isinstance(value, str) and len(value) < 30 else "",
 )

@@ -1,7 +1,5 @@
 """The shipped profile on a real SLURM of one node, with containers: who asks for a GPU, and that the results come.
 
-Two jobs that ask for a GPU run side by side, each with its own.
-
 SLURM is installed and runs in an overlay; nothing of it is left on the machine.
 """
 
@@ -14,7 +12,6 @@ from pathlib import Path
 import pytest
 import slurm
 from overlay import Overlay, Unavailable
-from support import ROOT
 
 # For a cluster of this size: no accounting, so squeue is asked, and soon. Other tests may keep its one node busy: more
 # attempts than the profile's second.
@@ -23,24 +20,6 @@ QUICK = (
     *("--seconds-between-status-checks", "1", "--latency-wait", "60"),
     *("--retries", "3"),
 )
-
-# Each job waits for the other one, and stays until that has seen it.
-TWO_JOBS = """
-rule all:
-    input:
-        "a.txt",
-        "b.txt",
-
-rule on_gpu:
-    output:
-        "{job}.txt",
-    resources:
-        gpu=1,
-    shell:
-        "trap 'rm -f {wildcards.job}.here' EXIT; touch {wildcards.job}.here;"
-        " for _ in $(seq 1000); do [ -e a.here ] && [ -e b.here ] && break; sleep 0.1; done;"
-        " [ -e a.here ]; [ -e b.here ]; echo $CUDA_VISIBLE_DEVICES >{output}; sleep 2"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -94,18 +73,3 @@ def test_the_shipped_profile_runs_gpu_jobs_and_builds_on_a_cluster(finished: Pat
     assert [name for name in others if name.startswith("rule_gate")] != []
     assert gate.stat().st_mtime_ns > before
     assert {verdict["status"] for verdict in json.loads(check.read_text()).values()} == {"skipped"}  # no real GPU
-
-
-@pytest.mark.containers
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="two jobs side by side need two cores")
-@pytest.mark.timeout(600)
-def test_two_gpu_jobs_run_side_by_side_each_with_a_gpu_of_its_own(cluster: Overlay, tmp_path: Path) -> None:
-    (tmp_path / "Snakefile").write_text(TWO_JOBS)
-    run = cluster.call("snakemake", "--profile", str(ROOT / "profiles/slurm"), *QUICK, cwd=tmp_path)
-    assert run.returncode == 0, "\n".join([said(tmp_path), slurm.logs(cluster), run.stdout[-3000:]])
-    ended = [job for job in slurm.jobs(cluster, tmp_path) if job["JobState"] == "COMPLETED"]
-    assert [
-        job["Comment"] for job in ended if "gpu" not in job.get("TresPerJob", "") + job.get("TresPerNode", "")
-    ] == []
-    assert len(ended) == 2
-    assert {(tmp_path / name).read_text() for name in ("a.txt", "b.txt")} == {"0\n", "1\n"}

@@ -39,10 +39,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     "recorded-experiments": ("recordings.bring:experiments_step", "--experiments! --recorded! --build --out!"),
     "just-in-time": ("measure.just_in_time", "--family! --build --out!"),
     "verdicts": ("judge.judging:verdicts_step", "--measure! --gates --build --families --experiments --regimes --out!"),
-    "figures": (
-        "figures.stage",
-        "--family|--verdicts! --families --measure! --experiments --regimes --out! --figures",
-    ),
+    "figures": ("figures.stage", "--family|--verdicts! --families --measure! --experiments --regimes --out! --figures"),
     "report": (
         "paper.page",
         "--verdicts! --measure! --gates --build --figures! --images! --experiments --regimes --gpus --recorded"
@@ -50,10 +47,7 @@ STAGES: Mapping[str, tuple[str, str]] = {
     ),
     "zip": ("paper.bundle:zip_step", "--report! --out!"),
     "tune-compile": ("tune.stage:compile_step", "--kernel! --toolkit! --arch! --out! --jobs"),
-    "tune-measure": (
-        "tune.stage:measure_step",
-        "--kernel! --candidates! --sizes! --out! --worker",
-    ),
+    "tune-measure": ("tune.stage:measure_step", "--kernel! --candidates! --sizes! --out! --worker"),
     "tune-install": ("tune.stage:install_step", "[results]"),
     "compare": ("recordings.compare", "before after --families --toolkits --all --csv --figure"),
     "record": (

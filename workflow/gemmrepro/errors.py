@@ -76,23 +76,19 @@ def run_stage(main: Callable[[], int | None], *, collect: bool = True) -> None:
     try:
         sys.exit(main() or 0)
     except UserError as error:
-        print(f"gemmrepro: {error}", file=sys.stderr)
-        sys.exit(1)
+        said = str(error)
     except BrokenPipeError:
         sys.exit(1)
     except Exception as error:
+        said, kept = "free some {} and run the same command again", "what was already measured is kept."
         if reason := shortage(error):
-            print(f"gemmrepro: it {reason}; free some memory and run the same command again.", file=sys.stderr)
-            sys.exit(1)
-        written = _unwritten(error) if isinstance(error, OSError) else ""
-        if not written:
+            said = f"it {reason}; {said.format('memory')}."
+        elif written := _unwritten(error) if isinstance(error, OSError) else "":
+            said = f"the disk is full while writing {written}; {said.format('space')}: {kept}"
+        else:
             raise
-        print(
-            f"gemmrepro: the disk is full while writing {written}; free some space and run the same command again: "
-            "what was already measured is kept.",
-            file=sys.stderr,
-        )
-        sys.exit(1)
+    print(f"gemmrepro: {said}", file=sys.stderr)
+    sys.exit(1)
 
 
 def _unwritten(error: OSError) -> str:

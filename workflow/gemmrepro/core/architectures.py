@@ -5,10 +5,7 @@ from collections.abc import Collection, Iterable
 
 from gemmrepro.errors import UserError
 
-COMPILED = {
-    "cuda12": (75, 80, 86, 87, 89, 90),
-    "cuda13": (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121),
-}
+COMPILED = {"cuda12": (75, 80, 86, 87, 89, 90), "cuda13": (75, 80, 86, 87, 88, 89, 90, 100, 103, 110, 120, 121)}
 """The architectures that each toolkit of the images compiles for, oldest first."""
 
 KNOWN = (80, 86, 89, 90, 100, 120)

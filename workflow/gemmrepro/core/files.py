@@ -60,7 +60,7 @@ def read_json(path: Path | str, what: str, remedy: str) -> Any:
         raise UserError(f"{what} {path} is missing; {remedy}.") from None
     except OSError as error:
         raise UserError(f"{what} {path} cannot be read ({error.strerror}); {remedy}.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{what} {path} is corrupt ({error}); {remedy}.") from None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,17 +84,48 @@ def errors(instance: Any, schema: Schema, *, whole_numbers: bool = False) -> Ite
     return _validator(json.dumps(document), whole_numbers).iter_errors(instance)
 
 
-def remedy(violation: jsonschema.ValidationError) -> str:
-    """The remedy: the keys or words that there are, or the schema's own words."""
-    schema: Any = violation.schema
-    match violation.validator:
+LONGEST = 160
+"""Letters of a message that are shown; of more, the first and last halves."""
+
+_KINDS = {"string": "text", "object": "keys with values", "array": "a list", "boolean": "true or false"}
+_KINDS |= {"integer": "a whole number", "number": "a number", "null": "null"}
+_REMEDIES = {"required": "add it", "dependentRequired": "add it", "not": "remove it"}
+_REMEDIES |= {"uniqueItems": "leave one of each", "maxLength": "shorten it", "unevaluatedProperties": "remove it"}
+
+
+def keys_of(violation: Any) -> list[str | int]:
+    """The keys that lead to what is wrong, down to one that may not be there."""
+    schema = violation.schema
+    extra = violation.validator == "additionalProperties" and not schema["additionalProperties"]
+    unknown = [key for key in violation.instance if key not in schema.get("properties", {})] if extra else []
+    return [*violation.absolute_path, *map(str, unknown[:1])]
+
+
+def depth(document: Any, keys: Sequence[str | int]) -> int:
+    """How many of `keys` lead on in a document."""
+    with contextlib.suppress(KeyError, IndexError, TypeError):
+        return 1 + depth(document[keys[0]], keys[1:])
+    return 0
+
+
+def told(violation: Any) -> str:
+    """What is wrong, and the remedy: the keys or words that there are, or the schema's own words."""
+    schema = violation.schema if violation.absolute_path or violation.validator == "oneOf" else {}
+    why, kind, words = violation.message, str(violation.validator), schema.get("title") or schema.get("description")
+    match kind:
         case "additionalProperties":
-            return f"choose among {', '.join(schema.get('properties', {}))}"
-        case "required":
-            return "add it, as in config/config.yaml"
+            remedy = f"choose among {', '.join(violation.schema.get('properties', {}))}"
         case "enum":
-            return f"choose one of {', '.join(map(str, schema['enum']))}"
-    return str(schema.get("title") or schema.get("description", "correct it"))
+            remedy = f"choose one of {', '.join(map(str, violation.validator_value))}"
+        case "type" if not schema.get("title"):
+            kinds = violation.validator_value
+            kinds = " or ".join(_KINDS[each] for each in ([kinds] if isinstance(kinds, str) else kinds))
+            remedy = f"write {kinds}: {words}" if words else f"write {kinds}"
+        case _:
+            remedy = _REMEDIES.get(kind) or str(words or "correct it")
+    why = {"not": "may not stand here", "oneOf": "these keys do not go together"}.get(kind, why)
+    why = why if len(why) <= LONGEST else f"{why[: LONGEST // 2]} ... {why[-LONGEST // 2 :]}"
+    return f"{why}; {remedy.rstrip('.')}"
 
 
 def check(instance: Any, schema: Schema, what: str, remedy: str = RESTORE) -> None:
@@ -107,10 +139,9 @@ def read_yaml(path: Path, schema: str) -> Any:
     """The document at `path`, which matches workflow/schemas/<schema>.
     Raises UserError, with every wrong key, if the file is missing, is not YAML, or does not match."""
     document = yaml_at(path, text_at(path))
-    if found := list(errors(document, schema)):
-        wrong, see = [each for each in found if each.validator != "oneOf"] or found, f"See workflow/schemas/{schema}."
-        said = [(each, "may not stand here" if each.validator == "not" else each.message) for each in wrong]
-        raise UserError(*(f"{place(path, *each.absolute_path)}: {why}. {see}" for each, why in said))
+    if found := list(errors(document, schema, whole_numbers=True)):
+        wrong = [each for each in found if each.validator != "oneOf"] or found
+        raise UserError(*(f"{place(path, *keys_of(each))}: {told(each)}." for each in wrong))
     return document
 
 
@@ -129,11 +160,10 @@ def yaml_at(path: Path, text: str) -> Any:
     """The YAML document `text` of the file `path`. Raises UserError if it is none, with the line."""
     try:
         return parse_yaml(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise at_line(path, line, f"not YAML: {error.problem}; correct it.") from None
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}; correct it.") from None
+        mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+        line = mark.line if mark else text.encode()[: getattr(error, "position", 0)].count(b"\n")
+        raise at_line(path, line + 1, f"not YAML: {' '.join(why.split())}; correct it.") from None
 
 
 def place(path: Path, *keys: str | int) -> str:

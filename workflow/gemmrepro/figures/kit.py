@@ -143,7 +143,8 @@ def dots(
     both = [(name, text) for key in panels for name, text in zip(shown[key], said[key], strict=True)]
     one_line = all(len(name) + len(text) <= 38 for name, text in both)
     lines = {key: sum(page.pick(1 + 0.75 * name.count("\n"), 1) for name in own) for key, own in shown.items()}
-    line = LINE * (1 if not page.narrow else 1.75 if one_line else 2.3)
+    above = 1.75 if one_line else 3.2 if any("\n" in name for name, _ in both) else 2.3
+    line = LINE * page.pick(1, above)
     heights = [line * max(1, count) + 0.92 for count in lines.values()]
     size = (page.width, sum(heights) + 0.2)
     ratios = [max(1, count) + 0.35 for count in lines.values()]  # the layout leaves the same room around each

@@ -19,6 +19,7 @@ from gemmrepro.figures.style import INK, TUNED, Drawing, Page, finding, origin, 
 from gemmrepro.judge.carrying import measured_ceiling
 from gemmrepro.judge.published import published_rows
 from gemmrepro.measure.rows import Measurements, cubes, row_key, select
+from gemmrepro.paper.regimes import type_name
 from gemmrepro.recordings.limits import is_scheme
 from gemmrepro.registry import Kernel, ladders
 
@@ -124,15 +125,10 @@ def draw(
         | {"keys": dict.fromkeys(("measured", "error"), row.keys)}
         for row in shown.itertuples()
     ]
-    table = [{name: None if _is_nan(cell) else cell for name, cell in line.items()} for line in table]
-    kept = [name for name in table[0] if any(line[name] is not None for line in table)] if table else []
-    table = [{name: line[name] for name in kept} for line in table]
-    paint = lambda page: _paint(inputs, shown, page)  # noqa: E731
-    return Drawing(title, caption, _alt(current), table, paint, stale)
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+    known = [{name: cell for name, cell in line.items() if isinstance(cell, list) or pd.notna(cell)} for line in table]
+    kept = [name for name in table[0] if any(name in line for line in known)] if table else []
+    table = [{name: line.get(name) for name in kept} for line in known]
+    return Drawing(title, caption, _alt(current), table, lambda page: _paint(inputs, shown, page), stale)
 
 
 def _paint(inputs: Inputs, shown: pd.DataFrame, page: Page) -> Figure:
@@ -168,7 +164,7 @@ def _says(current: pd.DataFrame, gpu: str) -> str:
         at, schemes = f" at {int(current['n'].iloc[0])}", f"scheme of {registry.family(kernel.family).title}"
         ahead = f"Every {schemes} is faster than the library{at}" if least > 1 else ""
         return f"No {schemes} is as fast as the library{at}" if most < 1 else ahead
-    rung = f"{kernel.compute.dtype_in} rung"
+    rung = f"{type_name(kernel.compute.dtype_in)} rung"
     behind = f"No {rung} reaches the library" if most < 1 else f"The fastest {rung} passes the library"
     return f"{behind}: {best} runs at {format_number(most)} of it"
 

@@ -6,6 +6,7 @@ import math
 import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -88,7 +89,6 @@ def headlines(inputs: Inputs) -> Drawing:
         "What each article is known for, as a multiple of what it is compared with. What scales with the chip is drawn "
         "over what the published value makes expect here, which follows “so”."
     )
-    caption += " †: by our own program of the same idea." if any(each.mark for each in shown) else ""
     table = [
         {"article": each.article, "claim": each.claim.id, "verdict": each.claim.verdict, "program": each.claim.program}
         | {"what": each.name, "published": each.published, "measured": each.measured}
@@ -154,7 +154,7 @@ def stated(inputs: Inputs, family: str) -> Drawing:
     )
     table = [
         {"claim": claim.id, "published": inputs.published.get(claim.id), "expected here": claim.expected}
-        | {"measured": claim.judged[0].value, "unit": claim.judged[0].unit}
+        | {"measured": claim.judged[0].value, "unit": _unit(claim)}
         | {"tolerance": claim.tolerance, "verdict": claim.verdict}
         for claim, _ in shown
     ]
@@ -162,10 +162,7 @@ def stated(inputs: Inputs, family: str) -> Drawing:
 
 
 def _paint_stated(
-    inputs: Inputs,
-    shown: Sequence[tuple[ClaimView, float]],
-    outside: Sequence[tuple[ClaimView, float]],
-    page: Page,
+    inputs: Inputs, shown: Sequence[tuple[ClaimView, float]], outside: Sequence[tuple[ClaimView, float]], page: Page
 ) -> Figure:
     lines, texts = list[dict[str, Any]](), list[dict[str, Any]]()
     near = Counter(_group(claim) for claim, _ in shown if claim.verdict == "reproduced")
@@ -173,8 +170,7 @@ def _paint_stated(
         group = _group(claim)
         at = {"panel": group, "name": f"{near[group]} within tolerance"}
         if claim.verdict != "reproduced":
-            fit: dict[str, Any] = {"width": page.pick(38, 40), "max_lines": page.pick(2, 1), "placeholder": "…"}
-            said = textwrap.fill(claim.statement, **fit)
+            said = textwrap.fill(claim.statement, page.pick(38, 40), max_lines=2, placeholder="…")
             alike = sum(text["name"].startswith(said) for text in texts)
             at["name"] = f"{said} ({alike + 1})" if alike else said
             texts.append({**at, "print": _printed(claim, inputs), "here": _here(claim)})
@@ -198,9 +194,14 @@ def _short(family: str) -> str:
     return registry.family(family).title.partition(":")[0]
 
 
+def _unit(claim: ClaimView) -> str:
+    """The unit of a measured number; a quotient may be of the published one's."""
+    unit = claim.judged[0].unit
+    return claim.published[0].unit if unit == "ratio" and len(claim.published) == 1 else unit
+
+
 def _group(claim: ClaimView) -> str:
-    unit = claim.published[0].unit if len(claim.published) == 1 else claim.judged[0].unit
-    return next((group for end, group in GROUPS.items() if unit.endswith(end)), "counts and sizes")
+    return next((group for end, group in GROUPS.items() if _unit(claim).endswith(end)), "counts and sizes")
 
 
 def _printed(claim: ClaimView, inputs: Inputs) -> str:
@@ -222,8 +223,8 @@ def row(inputs: Inputs) -> Drawing:
     """One row's life: the quotients of its samples by round, and the interval that tables give."""
     if (found := _life(inputs)) is None:
         alt = "Ratios of the samples of one row, of which nothing was measured."
-        empty_of = lambda page: curves(marks([]), {}, {"": Panel("", "ratio")}, page, x_label="round")  # noqa: E731
-        return Drawing("One row's life: not measured", "No samples are known.", alt, [], empty_of)
+        empty = partial(curves, marks([]), {}, {"": Panel("", "ratio")}, x_label="round")
+        return Drawing("One row's life: not measured", "No samples are known.", alt, [], empty)
     name, line, samples, whence = found
     medians = samples.groupby("round")["ratio"].median()
     value, low, high = (format_number(float(line[end])) for end in ("ratio", "ratio_ci_low", "ratio_ci_high"))
@@ -239,8 +240,8 @@ def row(inputs: Inputs) -> Drawing:
     title = f"Outliers do not move a row: {len(samples)} samples in {len(medians)} rounds give {value} [{low}, {high}]"
     cells, keys = ["round", "kernel ms", "cuBLAS ms", "ratio"], {"ratio": (row_key(line),)}
     table = [sample | {"keys": keys} for sample in samples[cells].to_dict("records")]
-    paint = lambda page: _paint_row(line, samples, page)  # noqa: E731
-    return Drawing(title, caption, alt, table, paint, line["status"] == "stale")
+    stale = line["status"] == "stale"
+    return Drawing(title, caption, alt, table, lambda page: _paint_row(line, samples, page), stale)
 
 
 def _life(inputs: Inputs) -> tuple[str, pd.Series, pd.DataFrame, str] | None:
@@ -311,8 +312,8 @@ def regimes(inputs: Inputs, family: str) -> Drawing:
         for one in frame.itertuples()
     ]
     title, alt = f"{_short(family)}: {_regimes_title(lines, every)}", _regimes_alt(lines)
-    paint = lambda page: _paint_regimes(frame, coloured, "slower" if room else "tied, or slower", page)  # noqa: E731
-    return Drawing(title, caption, alt, table, paint)
+    others = "slower" if room else "tied, or slower"
+    return Drawing(title, caption, alt, table, lambda page: _paint_regimes(frame, coloured, others, page))
 
 
 def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
@@ -320,19 +321,15 @@ def _entries(lines: Sequence[RegimeLine]) -> pd.DataFrame:
     `leads`: "alone"; "tied", with another kernel or the library; or "no"."""
     found = []
     for line in lines:
+        where = _where(line, lines)
         for regime, entries in line.entries.items():
             best = max((entry.ratio for entry in entries), default=0.0)
             ahead = [each.kernel for each in line.leaders[regime]]
             tied = len(ahead) > 1 or len(leaders([*line.leaders[regime][:1], THE_LIBRARY])) > 1
             precise = [each for each in entries if each.high - each.low <= PRECISE * each.ratio]
             for entry in (each for each in precise if each.ratio >= NEAR * best):
-                about = {
-                    "contest": _where(line, lines),
-                    "regime": regime,
-                    "kernel": entry.kernel,
-                    "rung": _name(entry.kernel),
-                    "row": entry.anchor,
-                }
+                about = {"contest": where, "regime": regime, "kernel": entry.kernel, "rung": _name(entry.kernel)}
+                about["row"] = entry.anchor
                 ends = {"x": line.n, "y": entry.ratio, "low": entry.low, "high": entry.high}
                 found.append({**about, **ends, "leads": "no" if entry.kernel not in ahead else ("alone", "tied")[tied]})
     columns = ["contest", "regime", "kernel", "rung", "row", "x", "y", "low", "high", "leads"]
@@ -373,9 +370,9 @@ def own(found: Sequence[Mapping[str, Any]]) -> Drawing:
 
 
 def _where(line: RegimeLine, lines: Sequence[RegimeLine]) -> str:
-    """The name of a contest: its type, with its baseline's kind where there are several, and its bound."""
-    several = len({each.baseline for each in lines if each.dtype == line.dtype}) > 1
-    kind = line.baseline.partition(".gemm")[2].replace("_", " ").strip() if several else ""
+    """The name of a contest: its type, with its library's kind where there are several, and its bound."""
+    several = len({each.library for each in lines if each.dtype == line.dtype}) > 1
+    kind = line.library.partition(".gemm")[2].replace("_", " ").strip(", ") if several else ""
     return ", ".join(filter(None, [type_name(line.dtype), kind, "" if line.is_bounded else "by norms"]))
 
 

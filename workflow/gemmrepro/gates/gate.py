@@ -174,9 +174,7 @@ def _acceptable(got: Any, want: Any, allowed: Any, reach: Any, largest: float) -
     same_infinity = xp.isinf(got) & (xp.sign(got) == xp.sign(want))
     close = xp.isfinite(got) & (xp.abs(got - want) <= allowed)
     return xp.where(
-        want_nan,
-        xp.isnan(got),
-        xp.where(must_overflow, same_infinity, close | (may_overflow & same_infinity)),
+        want_nan, xp.isnan(got), xp.where(must_overflow, same_infinity, close | (may_overflow & same_infinity))
     )
 
 

@@ -1,20 +1,14 @@
 """Kernels and baselines of one's own: a Python file that says what it computes, and binds a launch to arrays.
 
-    KERNEL = {"dtype_in": "fp16", "dtype_out": "fp16", "multiple_of": {"n": 8, "k": 8}, "sizes": [4096]}
-
-    def bind(a, b, c, stream):
-        ...
-        return launch  # launches once on the CUDA stream with the handle `stream`, an int
-
-The arrays have the CUDA array interface and DLPack, in the shapes in which they are stored; bfloat16 and 8-bit floats
-are their bits, as unsigned integers. What a file declares is read from its text, and nothing of it runs, so that a
-machine without a GPU and without its packages can plan for it. docs/adding.md is the recipe.
+docs/adding.md is the recipe. What a file declares is read from its text, and nothing of it runs, so that a machine
+without a GPU and without its packages can plan for it.
 """
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import os
 import re
 import signal
 import sys
@@ -99,7 +93,7 @@ class Own:
 def read(path: Path) -> Own:
     """The declarations of a file, and the file that it is compared with.
     Raises UserError, with file, line and remedy, if it is no such file, or one of them declares something wrong."""
-    own = _read(Path(path).resolve())
+    own = _read(Path(os.path.realpath(path)))
     name = str(own.kernel.timing.baseline)
     if not name.endswith(".py"):
         try:
@@ -121,25 +115,27 @@ def read(path: Path) -> Own:
 def _read(path: Path) -> Own:
     try:
         tree = ast.parse(schemas.text_at(path))
-    except (SyntaxError, ValueError) as error:
-        raise at_line(path, line_in(path, error) or 1, f"{error.args[0]}; correct it.") from None
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        why = (*error.args, "it is nested too deeply")[0]
+        raise at_line(path, line_in(path, error) or 1, f"{why}; correct it.") from None
     bound: dict[str, Any] = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     for node in tree.body:
         if isinstance(node, ast.Assign):
             bound |= {to.id: node.value for to in node.targets if isinstance(to, ast.Name)}
     table, function, declared = bound.get("KERNEL"), bound.get("bind"), None
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, TypeError):
         declared = ast.literal_eval(table) if isinstance(table, ast.Dict) else None
     if declared is None or not isinstance(table, ast.Dict):
-        line = getattr(table, "lineno", 1)
-        raise at_line(path, line, "write KERNEL = {...}, a dict of constants that says what it computes.")
-    if not isinstance(function, ast.FunctionDef) or len(function.args.args) != 4 or function.args.kwonlyargs:
-        line = getattr(function, "lineno", table.lineno)
-        raise at_line(path, line, "write def bind(a, b, c, stream), which returns what launches once.")
+        why = "write KERNEL = {...}, a dict of constants that says what it computes."
+        raise at_line(path, getattr(table, "lineno", 1), why)
+    told: Any = function.args if isinstance(function, ast.FunctionDef) else None
+    if not told or len(told.posonlyargs + told.args) != 4 or told.vararg or told.kwonlyargs or told.kwarg:
+        why = "write def bind(a, b, c, stream), which returns what launches once."
+        raise at_line(path, getattr(function, "lineno", table.lineno), why)
     lines = {str(ast.literal_eval(key)): key.lineno for key in table.keys if key is not None}
     if len(lines) < len(table.keys):
         raise at_line(path, table.lineno, "KERNEL has a key twice; leave one.")
-    lines |= {"KERNEL": table.lineno, "bind": function.lineno}
+    lines |= {"KERNEL": table.lineno, "bind": bound["bind"].lineno}
     return _checked(path, {str(name): value for name, value in declared.items()}, lines)
 
 
@@ -150,12 +146,10 @@ def _checked(path: Path, declared: Mapping[str, Any], lines: Mapping[str, int]) 
         return at_line(path, lines.get(key, lines["KERNEL"]), f"{key}: {why}.")
 
     for violation in schemas.errors(declared, "own.schema.yaml", whole_numbers=True):
-        known = schemas.load("own.schema.yaml")["properties"]
-        key = next(map(str, violation.absolute_path), "") or next(word for word in declared if word not in known)
-        raise wrong(key, f"{violation.message}; {schemas.remedy(violation)}")
+        raise wrong(str(schemas.keys_of(violation)[0]), schemas.told(violation))
     given = {"layout": ROW_MAJOR, "dtype_in": "fp32", "dtype_acc": "fp32", "sizes": SIZES, **declared}
     operand = given["dtype_in"]
-    name = given.setdefault("name", re.sub(r"\W+", "_", path.stem.lower()))
+    name = given.setdefault("name", re.sub(r"[^a-z0-9_]+", "_", path.stem.lower()))
     if given.setdefault("dtype_out", TYPES[operand][0]) not in TYPES[operand]:
         judged = " or ".join(TYPES[operand])
         raise wrong("dtype_out", f"a product of {operand} is judged in {judged}; write one of these")
@@ -190,7 +184,7 @@ def named(files: Iterable[Path]) -> dict[str, Own]:
     """The kernels that files declare, by name; a file that another one names as its baseline is none.
     Raises UserError if a file declares something wrong, or two have one name."""
     found: dict[str, Own] = {}
-    read_files = [read(path) for path in dict.fromkeys(Path(path).resolve() for path in files)]
+    read_files = [read(path) for path in dict.fromkeys(Path(os.path.realpath(path)) for path in files)]
     compared = {own.baseline.path for own in read_files if own.baseline}
     for own in (own for own in read_files if own.path not in compared):
         if own.kernel.name in found:

@@ -22,9 +22,6 @@ SHOWN = 5
 LISTED = 15
 """Names that are listed in full; of more, the nearest."""
 
-LONGEST = 160
-"""Letters of a mistake that are shown; of more, the first and last halves."""
-
 OF_FAMILIES = (
     *("families", "sweep.sizes", "regimes.sizes", "tune.sizes", "compiled_once", "experiments"),
     *("sweep.counters", "sweep.toolkit_of", "sweep.cache_of", "sweep.sizes_of", "sweep.kernels_at"),
@@ -38,25 +35,32 @@ def toolkits(config: Mapping[str, Any]) -> list[str]:
     return [name for name, architectures in config["build"].items() if architectures]
 
 
-def check(config: Mapping[str, Any], files: Sequence[Path | str] = ()) -> None:
-    """Check a whole configuration, and the YAML files that it was read from.
-    Raises UserError, in one line, with the wrong keys and what to write instead."""
+def check(config: Mapping[str, Any], files: Sequence[Path | str] = (), given: Mapping[str, Any] | None = None) -> None:
+    """Check a whole configuration, the YAML files that it was read from, and what --config gave over them.
+    Raises UserError, in one line, with the wrong keys, where each stands, and what to write instead."""
     for file in files:
         command_line.check_file(Path(file))
-    problems = []
-    for violation in schemas.errors(config, "config.schema.yaml", whole_numbers=True):
-        why = violation.message
-        why = why if len(why) <= LONGEST else f"{why[: LONGEST // 2]} ... {why[-LONGEST // 2 :]}"
-        key = ".".join(map(str, violation.absolute_path)) or "the configuration"
-        problems.append(f"{key}: {why}; {schemas.remedy(violation)}")
-    problems.sort()
+    violations = schemas.errors(config, "config.schema.yaml", whole_numbers=True)
+    found = [(schemas.keys_of(each), schemas.told(each)) for each in violations]
+    problems = sorted(f"{'.'.join(map(str, keys)) or 'the configuration'}: {why}" for keys, why in found)
     if not problems:
         checks = (_families, _gpus, _toolkits, _experiments, _sizes, _kernels)
         problems = [problem for check_part in checks for problem in check_part(config)]
     if problems:
-        shown = "; ".join(" ".join(problem.split()) for problem in problems[:SHOWN])
+        shown = "; ".join(" ".join(_placed(problem, files, given or {}).split()) for problem in problems[:SHOWN])
         more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
         raise UserError(f"the configuration is wrong: {shown}{more}. config/config.yaml describes every key.")
+
+
+def _placed(problem: str, files: Sequence[Path | str], given: Mapping[str, Any]) -> str:
+    """A mistake with the place of its key: --config, or file and line; of several that have it, the last decides."""
+    key, _, why = problem.partition(": ")
+    words = [int(word) if word.isdigit() else word for word in key.split(".")]
+    documents = [schemas.parse_yaml(schemas.text_at(Path(file))) for file in files]
+    depth, last = max((schemas.depth(each, words), place) for place, each in enumerate([*documents, given]))
+    if not depth:
+        return problem
+    return f"{schemas.place(Path(files[last]), *words) if last < len(files) else f'--config {key}'}: {why}"
 
 
 def _unknown(key: str, name: str, names: Iterable[str], what: str = "kernel family", otherwise: str = "") -> str:
@@ -159,10 +163,13 @@ def _refusal(family: str, size: int) -> str:
 
 
 def _kernels(config: Mapping[str, Any]) -> Iterator[str]:
-    """Kernels listed that their family does not time."""
+    """Kernels listed that their family does not time, and kernels of one's own that are no files."""
     few = {family: few["kernels"] for family, few in (config["sweep"].get("kernels_at") or {}).items() if few}
     for key, listed in (("sweep.kernels_at", few), ("regimes.kernels", config["regimes"]["kernels"])):
         for family in filter(registry.family_names().__contains__, listed):
             timed = [kernel.id for kernel in registry.kernels(family) if kernel.timing.timed]
             for name in (name for name in listed[family] if name not in timed):
                 yield _unknown(f"{key}.{family}", name, timed or ["none: take the family out"], "timed kernel")
+    for name in config.get("kernels", ()):
+        if not name.endswith(".py") or not Path(name).is_file():
+            yield f"kernels: there is no Python file {name}; write the path of one that ends in .py"

@@ -231,7 +231,7 @@ def _entries(path: Path, article: str, *, checked: bool) -> list[dict[str, Any]]
         except UserError as error:
             wrong.append(f"{claim_place(path, entry)}, {error}.")
     if not wrong and not checked and entries:
-        found = schemas.errors({**document, "claims": entries}, schema())
+        found = schemas.errors({**document, "claims": entries}, schema(), whole_numbers=True)
         errors = sorted(found, key=lambda error: [str(part) for part in error.absolute_path])
         wrong = list(dict.fromkeys(_told(path, entries, error) for error in errors))
     if wrong:
@@ -246,17 +246,12 @@ def _told(path: Path, entries: Sequence[Mapping[str, Any]], error: jsonschema.Va
         where, keys = claim_place(path, entries[int(keys[1])]), keys[2:]
     if keys:
         where += ", key '" + ".".join(str(key) for key in keys) + "'"
-    why = "may not stand in such a claim" if error.validator == "not" else error.message
-    if error.validator == "unevaluatedProperties":
-        why = why.replace("Unevaluated properties are not allowed", "unknown keys for this metric")
+    why = schemas.told(error).replace("Unevaluated properties are not allowed", "unknown keys for this metric")
     return f"{where}: {why}. See {SCHEMA}."
 
 
 def _load_claim(
-    entry: Mapping[str, Any],
-    article: Article,
-    published: Sequence[Mapping[str, Any]],
-    families: Collection[str] | None,
+    entry: Mapping[str, Any], article: Article, published: Sequence[Mapping[str, Any]], families: Collection[str] | None
 ) -> tuple[Claim, list[Problem]]:
     """One claim of a file that fits the schema, and its problems that the schema cannot catch."""
     compute = entry["compute"]

@@ -1,6 +1,7 @@
 """The articles' numbers: articles/<name>/numbers.csv."""
 
 import csv
+import io
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,7 +23,7 @@ COLUMNS: Table = {
     "system": Column("the article's name for what was measured", pattern="."),
     "dtype": Column("type of the operands", optional=True, among=tuple(DTYPES)),
     "n": Column("size", "integer", optional=True, least=1),
-    "d": Column("slices or moduli", "integer", optional=True),
+    "d": Column("slices or moduli", "integer", optional=True, least=1),
     "metric": Column("what was measured", pattern="^[a-z_]+$"),
     "value": Column("as printed", "number", least=0),
     **{"unit": _ANY, "hardware": _ANY},
@@ -114,10 +115,11 @@ def as_csv() -> str:
 @cache
 def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
     """The file is read once: a family's figures look up some hundred of its rows."""
+    reader = csv.reader(io.StringIO(schemas.text_at(path), newline=""), strict=True)
     try:
-        lines = list(csv.reader(schemas.text_at(path).splitlines(), strict=True))
+        lines = list(reader)
     except csv.Error as error:
-        raise UserError(f"{path} is not a CSV in UTF-8 with a header ({error}); correct it.") from None
+        raise at_line(path, reader.line_num, f"not CSV: {error}; correct it.") from None
     if not lines or lines[0] != [*COLUMNS]:
         raise at_line(path, 1, f"the columns are {','.join(COLUMNS)}; write these, in this order.")
     known = articles.article(path.parent.name).hardware
@@ -142,10 +144,13 @@ def _read(path: Path) -> tuple[Mapping[str, Any], ...]:
 
 def _complaint(cells: Sequence[str], row: Mapping[str, str], hardware: Collection[str]) -> str:
     """The fault of a line of numbers.csv, and the remedy; '' without one."""
+    if not "".join(cells).strip():
+        return "an empty line; remove it"
     if len(cells) != len(COLUMNS):
         return f"{len(cells)} cells, not {len(COLUMNS)}; put text with a comma into quotes"
     for (name, column), cell in zip(COLUMNS.items(), cells, strict=True):
-        if wrong := column.complaint(cell) or ("blanks around it" if cell != cell.strip() else ""):
+        spelled = "blanks around it" if cell != cell.strip() else f"{cell!a} has what does not print"
+        if wrong := column.complaint(cell) or ("" if cell == cell.strip() and cell.isprintable() else spelled):
             return f"{name}: {wrong}; correct it"
     metric, unit = row["metric"], row["unit"]
     if (units := _UNITS.get(metric)) and unit not in units:

@@ -107,9 +107,7 @@ def not_timeable(kernel_id: str, toolkit: str, build_key: str, gates: Path) -> s
     """Why this binary must not be timed, or None if it may be: only what passed its gate is ever timed.
     Raises UserError if the gate's verdict is missing or corrupt."""
     gate = read_json(
-        Path(gates) / f"{kernel_id}.json",
-        "the gate's verdict",
-        f"run the gates stage for {kernel_id} before the sweep",
+        Path(gates) / f"{kernel_id}.json", "the gate's verdict", f"run the gates stage for {kernel_id} before the sweep"
     )
     try:
         verdict = gate["toolkits"].get(toolkit)

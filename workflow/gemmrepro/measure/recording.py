@@ -97,10 +97,7 @@ def manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a family's recording: its files by their paths in the folder, with their hashes."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
     visible = (path for path in paths if not path.name.startswith("."))
-    return {
-        "version": 1,
-        "files": {path.relative_to(folder).as_posix(): digest(path.read_bytes()) for path in visible},
-    }
+    return {"version": 1, "files": {path.relative_to(folder).as_posix(): digest(path.read_bytes()) for path in visible}}
 
 
 def write_manifest(folder: Path) -> None:

@@ -74,10 +74,7 @@ NOT_COMPARED: dict[str, Any] = dict.fromkeys(("baseline_median_us", "ratio", "ra
 
 def rate_cells(median_us: float, flops: float | None, moved: float | None) -> dict[str, Any]:
     """The cells of `ROW` on rates: TFLOP/s of `flops`, GB/s of `moved` bytes per launch; None where there are none."""
-    return {
-        "tflops": flops / median_us * 1e-6 if flops else None,
-        "gbps": moved / median_us * 1e-3 if moved else None,
-    }
+    return {"tflops": flops / median_us * 1e-6 if flops else None, "gbps": moved / median_us * 1e-3 if moved else None}
 
 
 LEAST_STEPS = 3

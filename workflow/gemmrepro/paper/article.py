@@ -73,7 +73,7 @@ def _new(name: str) -> int:
 
 def _check(name: str, text: Path | None) -> int:
     found, problems = list[Claim](), list[str]()
-    for step in (lambda: found.extend(_claims(name)), lambda: tables.of_article(name), articles.known_for):
+    for step in (articles.known_for, lambda: found.extend(_claims(name)), lambda: tables.of_article(name)):
         try:
             step()
         except UserError as error:

@@ -97,12 +97,12 @@ class Gpu:
             board, entries = (types.index(line.dtype), line.n), line.entries[SUSTAINED]
             by_size.setdefault(board, []).extend((entry, line) for entry in entries)
             best = leaders([*entries, *[THE_LIBRARY][: len(entries)]])
-            tied.setdefault(board, set()).update(each.kernel or line.baseline for each in best if len(best) > 1)
+            tied.setdefault(board, set()).update(each.kernel or line.library for each in best if len(best) > 1)
         boards = []
         for (place, n), found in sorted((board, found) for board, found in by_size.items() if found):
             ranked = sorted(found, key=lambda pair: -pair[0].ratio)
             known = sorted(ranked, key=lambda pair: pair[0].library_joules is None)
-            libraries = {line.baseline: (entry, line) for entry, line in reversed(known)}
+            libraries = {line.library: (entry, line) for entry, line in reversed(known)}
             about = {"dtype": types[place], "n": n, "tied": tied[place, n]}
             boards.append(View(**about, entries=ranked, libraries=list(libraries.values())))
         return boards

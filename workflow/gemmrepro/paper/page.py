@@ -35,7 +35,7 @@ from gemmrepro.paper.family import baseline_pages, family_view
 from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, machine_view, runnable, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs
-from gemmrepro.paper.regimes import ALLOWED, Accuracies, regime_lines, use_cases
+from gemmrepro.paper.regimes import ALLOWED, Accuracies, regime_lines, type_name, use_cases
 from gemmrepro.paper.text import (
     MARKS,
     View,
@@ -66,7 +66,7 @@ def render(inputs: Inputs) -> dict[str, str]:
     baselines = baseline_pages(inputs)
     declared = {claim.id: claim for claim in declared_claims.load(tuple(inputs.families), judged=True)}
     lines = regime_lines(inputs.measured, inputs.regimes, Accuracies.of(inputs.experiments))
-    uses = use_cases(lines)
+    uses = use_cases(lines, inputs.measured)
     firsts = {family.article: family for family in reversed(families) if family.article}
     machine = machine_view(inputs.measured, inputs.config.get("sweep", {}))
     gpu = inputs.verdicts.gpu
@@ -163,7 +163,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )
-    filters = (anchor, as_published, code_spans, counter_anchor, interval, listed, number, size_text, terms)
+    filters = (anchor, as_published, code_spans, counter_anchor, interval, listed, number, size_text, terms, type_name)
     environment.filters |= {each.__name__: each for each in filters}
     environment.filters["numbered"] = lambda figure: f"{NUMBER}{figure.anchor}{NUMBER}"
     environment.globals |= {

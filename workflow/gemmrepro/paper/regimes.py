@@ -6,7 +6,7 @@ Kernels are compared with their baselines as equals if they add in its types, or
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -22,7 +22,7 @@ from gemmrepro.measure.columns import REGIME_POINT
 from gemmrepro.measure.regimes import IN_TURN, REGIMES, SUSTAINED
 from gemmrepro.measure.rows import Measurements, Regimes, counted, cubes, is_current, select
 from gemmrepro.ozaki.inputs import complementary
-from gemmrepro.paper.text import View, experiment_row_anchor, number, row_anchor
+from gemmrepro.paper.text import View, experiment_row_anchor, row_anchor
 from gemmrepro.recordings.limits import is_scheme
 from gemmrepro.registry import ladders
 
@@ -63,11 +63,6 @@ class ErrorView:
     anchor: str
     is_bound: bool = False
 
-    @property
-    def text(self) -> str:
-        """The error: ``1.4e-15``."""
-        return number(self.value, 2)
-
 
 @dataclass(frozen=True)
 class Accuracies:
@@ -105,9 +100,6 @@ class Accuracies:
         return None if baseline is None else ErrorView(float(row[COLUMN]), baseline, anchor, row["dtype"] == TYPE)
 
 
-SAME_TAKE = 1e-4
-"""Largest relative distance of a baseline's median from that in a row of its own take, which has fewer digits."""
-
 PRECISE = 0.05
 """The widest interval, relative to its ratio, that a figure draws; half the interval of a row that has none."""
 
@@ -116,7 +108,8 @@ PRECISE = 0.05
 class Entry:
     """A kernel's ratio to its baseline in one regime, with its interval; `anchor` is the id of its row.
     `spread`, `ratio_spread`: the relative distance of times and ratios in takes of its build; `joules` of a product,
-    `library_joules` the baseline's; `us`: its time and the interval's ends; `sample`: the baseline's time beside it."""
+    `library_joules` the baseline's; `us`: its time and the interval's ends; `sample` names the sample of the baseline
+    that it shares with others, "" if none."""
 
     kernel: str
     name: str
@@ -130,7 +123,7 @@ class Entry:
     joules: float | None = None
     library_joules: float | None = None
     us: tuple[float, float, float] = (math.nan,) * 3
-    sample: float = math.nan
+    sample: str = ""
     ratio_spread: float = 0.0
 
     def ties(self, best: Entry) -> bool:
@@ -138,14 +131,11 @@ class Entry:
         Ratios to one sample of the baseline share its interval, so times are compared there."""
         beside = self.kernel and best.kernel  # else one is the library
         spread = max(self.spread, best.spread) if beside else max(self.ratio_spread, best.ratio_spread)
-        if self.sample == best.sample and not math.isnan(self.us[1] + best.us[2]):
+        if self.sample and self.sample == best.sample and not math.isnan(self.us[1] + best.us[2]):
             return self.us[1] <= best.us[2] or self.us[0] / best.us[0] - 1 <= spread
         high = self.ratio * (1 + PRECISE) if math.isnan(self.high) else self.high
         return high >= best.low or best.ratio / self.ratio - 1 <= spread
 
-
-SPREADS = {"spread": "us", "ratio_spread": "ratio"}
-"""The distances of takes that an entry has, by what differs."""
 
 THE_LIBRARY = Entry("", "cuBLAS", "", 1.0, 1.0, 1.0)
 
@@ -160,11 +150,12 @@ def leaders(entries: Iterable[Entry]) -> tuple[Entry, ...]:
 
 @dataclass(frozen=True)
 class RegimeLine:
-    """Competitors in one family, input type and size, by regime: kernels with one baseline and one kind of bound.
-    `is_bounded` says whether every element's error is bounded on any operands."""
+    """Competitors in one family and size, by regime: kernels with one baseline, types of operands and of C, and kind of
+    bound. `is_bounded` says whether every element's error is bounded on any operands."""
 
     family: str
     dtype: str
+    dtype_out: str
     baseline: str
     is_bounded: bool
     n: int
@@ -192,6 +183,11 @@ class RegimeLine:
         }
 
     @property
+    def library(self) -> str:
+        """The baseline, with C's type where it is not that of A and B: ``cublas.gemm, C in FP32``."""
+        return self.baseline + (f", C in {type_name(self.dtype_out)}" if self.dtype_out != self.dtype else "")
+
+    @property
     def is_alone(self) -> bool:
         """Whether any kernel was measured sustained or in bursts."""
         return any(self.entries[regime] for regime in REGIMES)
@@ -204,23 +200,19 @@ def regime_lines(
     In turn only kernels compete that were measured in the regimes, with the same toolkit; all, where none was."""
     lines = []
     for family, of in measured.items():
-        found: dict[tuple[str, str, bool, int], dict[str, list[Entry]]] = {}
+        found: dict[tuple[str, str, str, bool, int], dict[str, list[Entry]]] = {}
         kernels = {kernel.id: kernel for kernel in ladders.compared(family)}
         bounded = {name: bounds_elements(kernel) for name, kernel in kernels.items()}
         rows = _rows(of, regimes.get(family))
-        for row in rows[rows["ratio"].notna()].to_dict("records"):
-            kernel = kernels.get(row["kernel"])
-            if kernel is None:
-                continue
-            of_regime = {column: row[column] for column in ("dtype", "n", "regime")}
-            library = select(rows, kernel=row["baseline"], **of_regime)
-            entry = _entry(kernel, row, library, accuracies)
-            error = entry.error
-            if in_class(kernel) or (error and error.value <= ALLOWED * error.baseline):
-                key = (str(row["dtype"]), row["baseline"], bounded[kernel.id], int(row["n"]))
+        for row in rows[rows["ratio"].notna() & rows["kernel"].isin(kernels)].to_dict("records"):
+            kernel = kernels[row["kernel"]]
+            of_regime = {column: row[column] for column in ("dtype", "dtype_out", "n", "regime")}
+            entry = _entry(kernel, row, select(rows, kernel=row["baseline"], **of_regime), accuracies)
+            if in_class(kernel) or (entry.error and entry.error.value <= ALLOWED * entry.error.baseline):
+                key = (row["dtype"], kernel.compute.dtype_out, row["baseline"], bounded[kernel.id], int(row["n"]))
                 found.setdefault(key, {regime: [] for regime in (IN_TURN, *REGIMES)})[row["regime"]].append(entry)
-        types = ladders.dtypes(family)
-        for key in sorted(found, key=lambda key: (types.index(key[0]), key[1], not key[2], key[3])):
+        order = ladders.dtypes(family)
+        for key in sorted(found, key=lambda key: (order.index(key[0]), *key[1:3], not key[3], key[4])):
             lines.append(RegimeLine(family, *key, {name: tuple(entries) for name, entries in found[key].items()}))
     return lines
 
@@ -230,13 +222,14 @@ def _rows(measured: Measurements, regimes: Regimes | None) -> pd.DataFrame:
     parts = [select(measured.summary, cache=measured.cache), *([regimes.summary] if regimes else [])]
     parts = [cubes(part[is_current(part)]) for part in parts]
     parts = [part.assign(anchor=[row_anchor(row) for row in part.to_dict("records")]) for part in parts]
-    # In turn each kernel has a sample of its baseline to itself.
-    turned = parts[0].assign(regime=IN_TURN, joules=math.nan, spread=0.0, ratio_spread=0.0, sample=math.nan)
+    # In turn each kernel has a sample of its baseline to itself; else those of a take and layout share one.
+    turned = parts[0].assign(regime=IN_TURN, joules=math.nan, spread=0.0, ratio_spread=0.0, sample="", dtype_out="")
     if regimes and len(parts[1]):
         points = parts[1][list(REGIME_POINT)].astype(str).agg(" ".join, axis=1)
-        apart = regimes.run.get("by_take") or {}
-        spreads = {name: points.map(apart.get(of, {})).fillna(0.0) for name, of in SPREADS.items()}
-        parts[1] = parts[1].assign(**spreads, sample=parts[1]["baseline_median_us"])
+        apart = [points.map(regimes.run.get("by_take", {}).get(of, {})).fillna(0.0) for of in ("us", "ratio")]
+        takes = points.map(regimes.run.get("take_of", {})).fillna(0).astype(int).astype(str)
+        sample = f"{measured.family} " + takes + " " + parts[1]["layout"]
+        parts[1] = parts[1].assign(spread=apart[0], ratio_spread=apart[1], sample=sample)
         alone = {(row["kernel"], row["toolkit"], row["n"]) for row in parts[1].to_dict("records")}
         kept = [(row["kernel"], row["toolkit"], row["n"]) in alone for row in turned.to_dict("records")]
         return pd.concat([turned[pd.Series(kept, turned.index, dtype=bool)], parts[1]], ignore_index=True)
@@ -246,7 +239,7 @@ def _rows(measured: Measurements, regimes: Regimes | None) -> pd.DataFrame:
 def _entry(kernel: registry.Kernel, row: Mapping[str, Any], library: pd.DataFrame, accuracies: Accuracies) -> Entry:
     """The entry of a row; `library` holds the rows of its baseline in the same regime."""
     # Of another take than the kernel's, the baseline's energy is another card's.
-    beside = library[(library["median_us"] / row["baseline_median_us"] - 1).abs() < SAME_TAKE]
+    beside = select(library, sample=row["sample"])
     ends = (row[end] if counted(pd.Series(row)) else math.nan for end in ("ratio_ci_low", "ratio_ci_high"))
     low, high = (float(end) for end in ends)
     least, most = (_number(row[end]) if counted(pd.Series(row)) else None for end in ("ci_low_us", "ci_high_us"))
@@ -264,7 +257,7 @@ def _entry(kernel: registry.Kernel, row: Mapping[str, Any], library: pd.DataFram
         joules=_number(row["joules"]),
         library_joules=joules[0],
         us=(float(row["median_us"]), least or math.nan, most or math.nan),
-        sample=float(row["sample"]),
+        sample=row["sample"],
         ratio_spread=float(row["ratio_spread"]),
     )
 
@@ -280,7 +273,7 @@ def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
     `last` is the entry of the largest size at which the library does not tie, of the largest if it ties at each;
     `library` is the fastest at the largest beside which the library's energy was counted, if any."""
     found = []
-    for _, group in groupby(lines, key=lambda line: (line.family, line.dtype, line.baseline, line.is_bounded)):
+    for _, group in groupby(lines, key=lambda line: (line.family, line.library, line.dtype, line.is_bounded)):
         contest = list(group)
         regime = SUSTAINED if any(line.entries[SUSTAINED] for line in contest) else IN_TURN
         sizes: list[tuple[RegimeLine, dict[str, Entry]]] = []
@@ -299,21 +292,30 @@ def recommendations(lines: Sequence[RegimeLine]) -> list[View]:
 
 def contests(lines: Iterable[RegimeLine]) -> list[RegimeLine]:
     """The lines of all families together, so that their kernels compete; the family is ''."""
-    merged: dict[tuple[str, str, bool, int], dict[str, tuple[Entry, ...]]] = {}
+    merged: dict[tuple[str, str, str, bool, int], dict[str, tuple[Entry, ...]]] = {}
     for line in lines:
-        entries = merged.setdefault((line.dtype, line.baseline, not line.is_bounded, line.n), {})
+        entries = merged.setdefault((line.dtype, line.dtype_out, line.baseline, not line.is_bounded, line.n), {})
         for regime, own in line.entries.items():
             entries[regime] = (*entries.get(regime, ()), *own)
     types = list(DTYPES)
     keys = sorted(merged, key=lambda key: (types.index(key[0]), *key[1:]))
-    return [RegimeLine("", dtype, by, not loose, n, merged[dtype, by, loose, n]) for dtype, by, loose, n in keys]
+    return [RegimeLine("", *key[:3], not key[3], key[4], merged[key]) for key in keys]
 
 
-def use_cases(lines: Sequence[RegimeLine]) -> list[View]:
-    """The best of all families' kernels that compete, by kind of floating-point product, its `name`; `what` to use."""
-    found = contests(line for line in lines if line.dtype not in INTEGERS)
-    several = {line.dtype for line in found if not line.is_bounded}
-    return [View(name=_use(each.lines[0], several), what=each) for each in recommendations(found)]
+def use_cases(lines: Sequence[RegimeLine], measured: Mapping[str, Measurements]) -> list[View]:
+    """The best of all families' kernels that compete, by kind of floating-point product, its `name`; `what` to use.
+    `slower`: of what is used first, its row in turn at the largest smaller size at which the library is faster."""
+    uses = recommendations(found := contests(line for line in lines if line.dtype not in INTEGERS))
+    names = [_use(each.lines[0], found) for each in uses]
+    slower = [_slower(use, measured) if use.kernel and names.index(names[i]) == i else [] for i, use in enumerate(uses)]
+    return [View(name=name, what=what, slower=row) for name, what, row in zip(names, uses, slower, strict=True)]
+
+
+def _slower(use: View, measured: Mapping[str, Measurements]) -> list[View]:
+    of = measured[use.kernel.partition(".")[0]]
+    rows = cubes(select(of.summary, kernel=use.kernel, toolkit=of.toolkit, cache=of.cache))
+    rows = rows[is_current(rows) & (rows["n"] < use.lines[0].n) & (rows["ratio_ci_high"] < 1)].sort_values("n")
+    return [View(anchor=row_anchor(row), n=row["n"], ratio=row["ratio"]) for row in rows[-1:].to_dict("records")]
 
 
 _SUMS = {"gemm_fast": "sums in the tensor core", "gemm_block_scaled": "block scales", "gemm_half_sums": "fp16 sums"}
@@ -321,14 +323,16 @@ _SUMS = {"gemm_fast": "sums in the tensor core", "gemm_block_scaled": "block sca
 
 
 def type_name(dtype: str) -> str:
-    """The type as text has it: ``FP8 E4M3``, ``bf16``."""
-    return dtype if dtype.startswith("b") else dtype.upper().replace("_", " ")
+    """The type as text has it: ``FP8 E4M3``, ``bf16``; other words stay as they are."""
+    return dtype.upper().replace("_", " ") if dtype in DTYPES and dtype != "bf16" else dtype
 
 
-def _use(line: RegimeLine, several: Collection[str]) -> str:
-    """The name of a contest: its type, how it adds, and its bound where there are two kinds."""
-    bound = ("certified" if line.is_bounded else "fast") if line.dtype in several else ""
-    return ", ".join(filter(None, [type_name(line.dtype), _SUMS.get(line.baseline.rpartition(".")[2], ""), bound]))
+def _use(line: RegimeLine, lines: Iterable[RegimeLine]) -> str:
+    """The name of a contest: its type, how it adds, and its bound and C's type where there are two kinds."""
+    others = [each for each in lines if each.dtype == line.dtype]
+    bound = ("certified" if line.is_bounded else "fast") if not all(each.is_bounded for each in others) else ""
+    output = f"C in {type_name(line.dtype_out)}" if len({each.dtype_out for each in others}) > 1 else ""
+    return ", ".join(filter(None, [type_name(line.dtype), _SUMS.get(line.baseline.rpartition(".")[2]), output, bound]))
 
 
 def _recommendation(regime: str, sizes: Sequence[tuple[RegimeLine, Mapping[str, Entry]]]) -> View:

@@ -85,19 +85,14 @@ def bring_regimes(family: str, recorded: Path, build: Path, out: Path) -> tuple[
     if not found:
         write_no_regimes(out)
         return 0, 0
-    kernels: dict[int, set[str]] = {}
-    for point, place in take_of.items():
-        kernels.setdefault(place, set()).add(point[POINT.index("kernel")])
-    earlier = [
-        {"date": take.run["date"], "card": take.run["gpu"].get("card", ""), "kernels": sorted(kernels[place])}
-        for place, take in enumerate(found[:-1])
-        if place in kernels
-    ]
+    runs = [take.run for place, take in enumerate(found[:-1]) if place in take_of.values()]
+    earlier = [{"date": run["date"], "card": run["gpu"].get("card", "")} for run in runs]
     write_atomic(out / taken.SUMMARY, csv_text(rows, REGIME_COLUMNS))
     write_atomic(out / taken.SAMPLES, _table([take.samples for take in found], take_of))
     write_atomic(out / taken.READINGS, _table([take.readings for take in found], take_of))
     agrees = agreement([(take.run, take.rows) for take in found])
-    write_json(out / taken.RUN, {**found[-1].run, "source": "recorded", "earlier": earlier, **agrees})
+    brought = {"source": "recorded", "earlier": earlier, "take_of": {" ".join(of): i for of, i in take_of.items()}}
+    write_json(out / taken.RUN, {**found[-1].run, **brought, **agrees})
     return len(rows), stale(rows)
 
 

@@ -189,12 +189,7 @@ def _check_gpu(path: Path, gpu: str, contents: Mapping[str, bytes]) -> None:
                 raise _refused(path, f"it is of {gpu}, and {member} of {found}")
 
 
-def accept(
-    bundle: Bundle,
-    recordings: Path,
-    build: Path,
-    replace: bool = False,
-) -> Path:
+def accept(bundle: Bundle, recordings: Path, build: Path, replace: bool = False) -> Path:
     """Check a bundle and file its recordings; returns the GPU's folder.
     `recordings`: the folder that holds a folder for each GPU; `replace`: whether families that are already recorded on
     that GPU may be replaced."""

@@ -261,7 +261,7 @@ def claim_place(path: Path, entry: Any, number: int = 0) -> str:
     if not isinstance(name, str):
         return f"{schemas.place(path, 'claims', number - 1).rpartition(',')[0]}, claim number {number}"
     text = schemas.text_at(path) if path.is_file() else ""
-    for found in re.finditer(r"^ *- id: (\S+)", text, re.M):
+    for found in re.finditer(r"^[ -]*\{? *id: *([^\s,]+)", text, re.M):
         if re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", re.escape(found[1])), name):
             return f"{path}, line {text.count(chr(10), 0, found.start(1)) + 1}, claim '{name}'"
     return f"{path}, claim '{name}'"
