@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from gemmrepro.core.text import format_number
 from gemmrepro.figures import ladder
 from gemmrepro.figures.inputs import Inputs
-from gemmrepro.figures.kit import empty, finished, percent
+from gemmrepro.figures.kit import Look, empty, finished, percent
 from gemmrepro.figures.style import INK, SERIES, Drawing, Page
 
 PAPER = {"hopper": ()}
@@ -68,10 +68,10 @@ def _paint_shapes(rows: pd.DataFrame, page: Page) -> Figure:
     figure, axes = plt.subplots(figsize=(min(page.width, 6.4), 2.8))
     if rows.empty:
         empty(axes)
-    for place, (rung, of) in enumerate(rows.groupby("rung", sort=False)):
-        sns.ecdfplot(x=of["times"], color=SERIES[place], ax=axes, linewidth=1.8)
-        axes.annotate(str(rung), (of["times"].median(), 0.5), (6, -10), textcoords="offset points", color=SERIES[place])
+    looks = [Look(str(rung), SERIES[place], dash="-", marker="") for place, rung in enumerate(rows["rung"].unique())]
+    for look in looks:
+        sns.ecdfplot(x=rows.loc[rows["rung"] == look.label, "times"], color=look.colour, ax=axes, linewidth=1.8)
     axes.axvline(1, color=INK, linewidth=0.8)
     axes.set(xlabel="speed over cuBLAS", ylabel="share of shapes")
     percent(axes, "y")
-    return finished(figure, page)
+    return finished(figure, page, [look.handle(True) for look in looks])

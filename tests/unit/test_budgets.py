@@ -26,7 +26,7 @@ TESTS = [path for suffix in ("py", "yaml", "js") for path in ROOT.glob(f"tests/*
     [
         ("lines of the library", lines(LIBRARY), 32_000, 32_000),
         ("files of the library", len(LIBRARY), 170, 170),
-        ("lines of tests", lines(TESTS), 23_530, 22_000),
+        ("lines of tests", lines(TESTS), 23_550, 22_000),
         ("words of docs", words("docs/*.md"), 10_000, 10_000),
         ("words of notes", words("kernels/*/NOTES.md"), 25_000, 25_000),
         ("lines of README", lines([ROOT / "README.md"]), 100, 100),

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from gemmrepro import experiments
 from gemmrepro.errors import UserError
 from gemmrepro.gpu import baselines, cublas
 from gemmrepro.gpu.cublas import Trials
@@ -280,3 +281,16 @@ def test_a_session_opens_each_library_once(library):
     session = SimpleNamespace(stream=SimpleNamespace(ptr=0), libraries={})
     assert cublas.opened(session) is cublas.opened(session) is not cublas.opened(session, "tf32")
     assert cublas.opened_lt(session) is cublas.opened_lt(session)
+
+
+def test_a_release_is_a_folder_with_both_libraries_and_its_process_says_what_stopped_it(tmp_path):
+    """The experiment `releases`: none for what is installed, then each folder; without a GPU its process ends."""
+    releases = experiments.beside("fp8", "releases.py")
+    with pytest.raises(UserError, match=r"has no folder with libcublasLt.so.13 and libcublas.so.13; unpack a release"):
+        releases.folders(str(tmp_path))
+    for name in releases.FILES:
+        (tmp_path / "13.10.0").mkdir(exist_ok=True)
+        (tmp_path / "13.10.0" / name).touch()
+    assert (releases.folders(""), releases.folders(str(tmp_path))) == ([None], [None, tmp_path / "13.10.0"])
+    with pytest.raises(UserError, match=r"beside cuBLAS of this machine nothing could be measured: (CuPy|CUDA|there is no|no GPU)"):
+        releases.beside(None, {"subjects": []})
