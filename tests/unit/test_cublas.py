@@ -292,5 +292,6 @@ def test_a_release_is_a_folder_with_both_libraries_and_its_process_says_what_sto
         (tmp_path / "13.10.0").mkdir(exist_ok=True)
         (tmp_path / "13.10.0" / name).touch()
     assert (releases.folders(""), releases.folders(str(tmp_path))) == ([None], [None, tmp_path / "13.10.0"])
-    with pytest.raises(UserError, match=r"beside cuBLAS of this machine nothing could be measured: (CuPy|CUDA|there is no|no GPU)"):
+    said = "beside cuBLAS of this machine nothing could be measured: (CuPy|CUDA|there is no|no GPU)"
+    with pytest.raises(UserError, match=said):
         releases.beside(None, {"subjects": []})
