@@ -14,7 +14,7 @@ from gemmrepro.paper.inputs import load_sanitizers
 
 H200 = ROOT / "reports/recorded/h200"
 FAMILIES = sorted(path.parent.name for path in H200.glob("*/gates.json"))
-WAITING = ("crt.library",)
+WAITING = ("crt.library", "hopper.any_shape")
 """Beginnings of ids of kernels that are new or changed since the tools ran, of which pages say "not run"."""
 RECORDED = {family: read_sanitizers(H200 / family / SANITIZERS) for family in FAMILIES}
 
