@@ -24,9 +24,7 @@ def _shares(numbers: Numbers) -> Iterator[Mark]:
 def _says(pairs: Any) -> str:
     """How much of its printed share the last kernel keeps."""
     there, here = pairs.iloc[-1][["published", "measured"]]
-    return (
-        f"The last kernel takes {here:.0%} of the tensor cores' rate here, {there:.0%} in print" if here < there else ""
-    )
+    return f"The last kernel takes {here:.0%} of mma.sync's rate here, {there:.0%} in print" if here < there else ""
 
 
 TABLES = (
@@ -34,7 +32,7 @@ TABLES = (
         name="shares",
         family="ada",
         title="Shares of the peak at 4096",
-        panels={"share": Panel("M = N = K = 4096", "share of the chip's tensor-core rate", line=1.0)},
+        panels={"share": Panel("M = N = K = 4096", "share of the rate of mma.sync", line=1.0)},
         marks=_shares,
         says=_says,
         caption=(

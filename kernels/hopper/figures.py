@@ -56,8 +56,8 @@ def shapes(inputs: Inputs) -> Drawing:
     over = f"geometric mean of ratios to cuBLAS over {len(rows) // max(1, len(every))} shapes"
     title = f"{', '.join(means)}: {over}" if every else "Shapes that nobody chose"
     caption = (
-        "The share of shapes up to each ratio to cuBLAS, in turn, warm: lengths drawn from 64 to "
-        "16384 (half of them odd multiples of 8), of language models' weights, and extreme ones. Curves to the right "
+        "The share of shapes up to each ratio to cuBLAS, in turn, warm: drawn ones, with lengths from some 64 to 16384 "
+        "(in half of the shapes odd multiples of 8), of language models, and extreme ones. Curves to the right "
         "are faster."
     )
     alt = f"Two rising curves of shares by ratio; {title}." if every else "A figure without data: not measured here."

@@ -282,7 +282,7 @@ def _counted(rates: Any) -> str:
     last = {law: rates.loc[law].iloc[-1] for law in ("uniform", "constant")}
     falls = [last["constant"][name] / last["uniform"][name] for name in ("v1, global atomics", "v4, one bank per lane")]
     plain = falls[0] < 0.5 and falls[1] > 0.8
-    return "Equal ids slow global atomics down, and not one bank per lane" if plain else ""
+    return "Equal ids slow global atomics down, and no counts with one bank a lane" if plain else ""
 
 
 HISTOGRAM_LENGTHS = Experiment(

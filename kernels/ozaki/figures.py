@@ -47,8 +47,8 @@ def fp64_frontier(inputs: Inputs) -> Drawing:
     chip = f"Hollow grey: the article's, {there['chip'].iloc[0]}, its error against cuBLAS. " if len(there) else ""
     caption = (
         f"Frobenius error at sampled outputs against the speed of the whole product relative to cuBLAS DGEMM, N(0, 1), "
-        f"{size}. Shaded: faster than DGEMM and no less accurate. Of each number of INT8 moduli the fastest kernel; "
-        f"bf16 slices by their cut-off d. {chip}Few launches each, in rounds with DGEMM. "
+        f"{size}. Shaded: faster than DGEMM and no less accurate. Of each number of INT8 moduli the fastest kernel "
+        f"of this experiment; bf16 slices by their cut-off d. {chip}Few launches each, in rounds with DGEMM. "
         f"{origin(inputs.experiment('ozaki', 'products'))}"
     )
     columns = {"label": "scheme", "kernel": "kernel", "ratio": "speed over DGEMM", "error": "Frobenius error"}

@@ -78,7 +78,7 @@ JOBS = {
     "naive and its twins": chain(*using("ladder/1_naive.cu")),
     "residues": chain(*using("common/wgmma_int8.cuh")),
     "ladder's rows": LADDER,
-    "ladder's rows and gates": {"gate_recorded": 1} | LADDER,
+    "ladder.cut's rows, gates and releases": {"gate_recorded": 1, "experiments_fp8": 1} | figures("fp8") | LADDER,
     "gates and ladder's rows here": here(GATES | LADDER, "recorded_regimes"),
     "ladder's rows here": here(LADDER, "recorded_regimes"),
     "a take": here({"recorded_regimes": 1} | VERDICTS),

@@ -139,7 +139,9 @@ def stated(inputs: Inputs, family: str) -> Drawing:
         sides["on either side"] = ~(sides["below"] | sides["above"])
         said = [f"{listed(list(ends.index[groups]))} {side}" for side, groups in sides.items() if groups.any()]
         carried = any(claim.expected is not None for claim, _ in outside)
-        differs = f"{inputs.gpu} against {'what print makes expect' if carried else 'print'}: {', '.join(said)}"
+        differs = (
+            f"{inputs.gpu} against {'what the article implies here' if carried else 'the article'}: {', '.join(said)}"
+        )
         title = f"{_short(family)}, {differs if said else 'stated in numbers: all holds'}"
         kinds = [(counts[verdict], one if counts[verdict] == 1 else more) for verdict, (one, more) in _SAID.items()]
         alt = finding(
@@ -403,7 +405,7 @@ def _regimes_title(lines: Sequence[RegimeLine], every: Sequence[RegimeLine]) -> 
         return f"the fastest kernel changes with its use in {listed(flips[:4])}"
     slow = max((line.n for line in every for best in line.leaders.values() if best and best[0].low <= 1), default=0)
     if ahead := [line.n for line in lines if line.n > slow]:
-        return f"from {min(ahead)} on the best kernel is faster than the library, wherever intervals are known"
+        return f"from {min(ahead)} on the best kernel is faster than the library in every row drawn"
     return "the same kernels lead, or tie, in turn, sustained and in bursts"
 
 

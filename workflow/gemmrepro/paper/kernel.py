@@ -319,17 +319,17 @@ def case_view(case: Mapping[str, Any], kernel: registry.Kernel) -> Mapping[str, 
 
 
 def _cases(toolkits: Sequence[View]) -> Iterator[tuple[Mapping[str, Any], Sequence[float | None], bool]]:
-    """The numerical cases, each with its error by toolkit, None where it did not run, and whether it passed."""
-    rows: dict[tuple[object, ...], dict[str, Mapping[str, Any]]] = {}
+    """The numerical cases, each with its largest error over entry points by toolkit, None where it did not run, and
+    whether it passed."""
+    rows: dict[tuple[object, ...], list[tuple[str, Mapping[str, Any]]]] = {}
     for toolkit in toolkits:
-        seen: Counter[tuple[object, ...]] = Counter()
         for case in toolkit.cases:
             key = tuple(case.get(name) for name in ("shape", "inputs", "alpha", "beta", "seed", "allowed"))
-            rows.setdefault((*key, seen[key]), {})[toolkit.name] = case
-            seen[key] += 1
-    for by_toolkit in rows.values():
-        errors = [by_toolkit.get(each.name, {}).get("err_scaled_max") for each in toolkits]
-        yield next(iter(by_toolkit.values())), errors, all(case["passed"] for case in by_toolkit.values())
+            rows.setdefault(key, []).append((toolkit.name, case))
+    for cases in rows.values():
+        known = [(name, case["err_scaled_max"]) for name, case in cases if case.get("err_scaled_max") is not None]
+        errors = [max((error for name, error in known if name == each.name), default=None) for each in toolkits]
+        yield cases[0][1], errors, all(case["passed"] for _, case in cases)
 
 
 def _gathered(checks: Sequence[tuple[str, Mapping[str, Any]]]) -> list[list[tuple[str, Mapping[str, Any]]]]:

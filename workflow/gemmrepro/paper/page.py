@@ -35,7 +35,7 @@ from gemmrepro.paper.family import baseline_pages, family_view
 from gemmrepro.paper.findings import reference_gpu
 from gemmrepro.paper.gpus import Gpu, machine_view, runnable, side_by_side
 from gemmrepro.paper.inputs import TEMPLATES, Inputs
-from gemmrepro.paper.regimes import ALLOWED, Accuracies, regime_lines, type_name, use_cases
+from gemmrepro.paper.regimes import ALLOWED, PRECISE, Accuracies, regime_lines, type_name, use_cases
 from gemmrepro.paper.text import (
     MARKS,
     View,
@@ -174,7 +174,7 @@ def _environment() -> jinja2.Environment:
         "marks": MARKS,
         "snakemake": SNAKEMAKE,
         "size": SIZE,
-        "allowed": ALLOWED,
+        **{"allowed": ALLOWED, "precise": PRECISE},
         "decided": DECIDED,
         "references": references(),
         "short": {name: article(name).short or name for name in article_names()},

@@ -101,7 +101,7 @@ class Accuracies:
 
 
 PRECISE = 0.05
-"""The widest interval, relative to its ratio, that a figure draws; half the interval of a row that has none."""
+"""The widest interval, relative to its ratio, that is drawn, or shown of a burst; half that of a row that has none."""
 
 
 @dataclass(frozen=True)
