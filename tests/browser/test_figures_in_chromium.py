@@ -1,5 +1,6 @@
 """The figures as a browser lays them out, in both widths: no text leaves, meets another, is crossed or hard to read."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,8 +40,10 @@ return first ? first.tagName.toLowerCase() : "svg"
 
 
 def test_a_family_shows_a_figure_before_any_table_and_is_read_in_ten_minutes(page, report):
-    """At most 2,500 words; one of which nothing was measured has its predictions in a table."""
+    """At most 2,500 words, its story of one toolkit; one of which nothing was measured has predictions in a table."""
     for path in drawn(report)[1:]:
         opened(page, path)
         assert page.execute_script(WORDS) <= 2_500, path.name
         assert page.execute_script(FIRST) == "svg" or "Not measured yet" in path.read_text(), path.name
+        story = re.findall(r'Measured:</em> <a href="[^"#]*#row-[\w-]+-(cuda\d+)-', path.read_text())
+        assert len({*story}) <= 1, path.name

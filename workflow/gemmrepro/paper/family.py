@@ -110,6 +110,7 @@ def table_view(
         has_size=SIZE in sizes,
         caches=caches,
         toolkits=toolkits,
+        toolkit=measured.toolkit,
         levels=levels,
         baselines=[baseline(*key) for key in dict.fromkeys((each.baseline, each.dtype) for each in levels) if key[0]],
     )
