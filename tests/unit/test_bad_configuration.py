@@ -149,7 +149,7 @@ PLAN = "snakemake -n --cores 1"
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (f"{PLAN} --configfile {{mine}}", "experiments.ozaki: [...]its settings: rounds,"),
+        (f"{PLAN} --configfile {{mine}}", "mine.yaml, line 1, key 'experiments.ozaki': [...]its settings: rounds,"),
         ("snakemake -n --cores 0", "--cores 0 leaves no core to any job; give 1 or more"),
         (f"{PLAN} reprot", "there is no target 'reprot'; did you mean report?"),
         (f"{PLAN} results/gates/ladder.smme.json", "there is no kernel 'ladder.smme'; did you mean ladder.smem"),
