@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
 from gemmrepro.core.text import format_number
@@ -35,8 +37,9 @@ def residues(inputs: Inputs) -> Drawing:
     looks = {name: Look(name, SERIES[i], MARKERS[i], size=5, dash=DASHES[i]) for i, name in enumerate(names[:3])}
     looks[CERTIFIED] = Look(CERTIFIED, INK, "D", size=5, dash="-")
     title, alt = _words(frame)
-    paint = lambda page: curves(frame, looks, PANEL, page, x_label="M = N = K", columns=1)  # noqa: E731
-    return Drawing(title, caption, alt, table, paint, bool(frame["stale"].any()))
+    options: dict[str, Any] = {"x_label": "M = N = K", "columns": 1}
+    stale = bool(frame["stale"].any())
+    return Drawing(title, caption, alt, table, lambda page: curves(frame, looks, PANEL, page, **options), stale)
 
 
 def _speeds(inputs: Inputs) -> pd.DataFrame:

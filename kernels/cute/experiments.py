@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gemmrepro.experiments import Column, Experiment
+from gemmrepro.experiments import Column, Experiment, with_interval
 
 NVCC, DSL = "nvidia-cutlass.nvcc", "nvidia-cutlass-dsl.jit"
 SOURCES = {NVCC: "cute.article_three_stages", DSL: "cute.dsl_article"}
@@ -53,9 +53,9 @@ COMPILE = Experiment(
     columns=(
         Column("arch", "the architecture compiled for", kind="text"),
         Column("rounds", "compilations, alternating", kind="integer"),
-        Column("cpu_s", "median CPU time, processes and imports included", "s", low="cpu_low_s", high="cpu_high_s"),
-        Column("cpu_low_s", "lower end of its 95% interval", "s"),
-        Column("cpu_high_s", "upper end of its 95% interval", "s"),
+        *with_interval(
+            Column("cpu_s", "median CPU time, processes and imports included", "s", low="cpu_low_s", high="cpu_high_s")
+        ),
         Column("wall_s", "median time by the clock, with whatever else the machine does", "s"),
     ),
     points=lambda parameters: [{"arch": arch} for arch in parameters["archs"]],

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gemmrepro.experiments import Column, Experiment
+from gemmrepro.experiments import Column, Experiment, with_interval
 
 KERNELS = (
     "cutile.persistent_fp16",
@@ -197,9 +197,7 @@ EXPERIMENTS = (
             Column("n", "M = N = K", kind="integer"),
             Column("tflops", "throughput of the kernel", "TFLOP/s"),
             Column("pytorch", "throughput of PyTorch's call; empty: it has none", "TFLOP/s"),
-            Column("ratio", "speed relative to PyTorch", low="low", high="high"),
-            Column("low", "lower end of its 95% interval"),
-            Column("high", "upper end of its 95% interval"),
+            *with_interval(Column("ratio", "speed relative to PyTorch", low="low", high="high")),
         ),
         points=points,
         measure=largest,
@@ -234,9 +232,7 @@ EXPERIMENTS = (
             Column("n", "M = N = K", kind="integer"),
             Column("tflops", "throughput of the kernel", "TFLOP/s"),
             Column("pytorch", "throughput of PyTorch's call", "TFLOP/s"),
-            Column("ratio", "speed relative to PyTorch", low="low", high="high"),
-            Column("low", "lower end of its 95% interval"),
-            Column("high", "upper end of its 95% interval"),
+            *with_interval(Column("ratio", "speed relative to PyTorch", low="low", high="high")),
         ),
         points=points,
         measure=measure,

@@ -56,8 +56,8 @@ def types(inputs: Inputs) -> Drawing:
     stale = any(mark.measured.stale for mark in own if mark.measured)
     looks = {dtype: Look(dtype, SERIES[i], MARKERS[i], dash=DASHES[i]) for i, dtype in enumerate(TYPES)}
     panels, frame = {"": Panel("", "ratio here over ratio in print", log=True, line=1.0)}, marks(lines)
-    paint = lambda page: curves(frame, looks, panels, page, x_label="M = N = K", columns=1)  # noqa: E731
-    return Drawing(title, caption, alt, table, paint, stale)
+    options: dict[str, Any] = {"x_label": "M = N = K", "columns": 1}
+    return Drawing(title, caption, alt, table, lambda page: curves(frame, looks, panels, page, **options), stale)
 
 
 NEAR = 0.9

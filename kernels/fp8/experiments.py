@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from gemmrepro.core import dtypes
-from gemmrepro.experiments import Column, Experiment, beside
+from gemmrepro.experiments import Column, Experiment, beside, with_interval
 
 KEPT_BITS = 13
 """Bits of a sum that the model keeps below its largest term's leading one."""
@@ -154,11 +154,11 @@ EXPERIMENTS = (
         columns=(
             Column("n", "M = N = K", kind="integer"),
             Column("release", "of cuBLAS", kind="text"),
-            Column("time_us", "the kernel's time, sustained", "µs"),
+            Column("time_us", "the kernel's time, in blocks on a hot GPU", "µs"),
             Column("library_us", "that of the library", "µs"),
-            Column("times", "time of the library over the kernel's", low="times_low", high="times_high"),
-            Column("times_low", "lower end of its 95% interval"),
-            Column("times_high", "upper end of its 95% interval"),
+            *with_interval(
+                Column("times", "time of the library over the kernel's", low="times_low", high="times_high")
+            ),
             Column("library_error", "Frobenius norm of C - C* over that of C*, of the library's product"),
             Column("repeats", "1 if the library's second product has the bits of its first, else 0", kind="integer"),
             Column("wrong", "what is wrong with either product", kind="text"),

@@ -24,7 +24,7 @@ from functools import partial
 from itertools import product
 from typing import Any
 
-from gemmrepro.experiments import Column, Experiment
+from gemmrepro.experiments import Column, Experiment, with_interval
 
 KERNEL = "hopper.layouts"
 LAYOUTS = ("128-byte swizzle", "row-major", "column-major", "8 x 8 blocks")
@@ -351,9 +351,7 @@ EXPERIMENTS = (
             Column("over_us", "that of the other", "µs"),
             Column("saved_us", "time saved", "µs"),
             Column("saved_bytes", "bytes of C, z and D that it does not move", "B"),
-            Column("times", "time of the other over its own", low="times_low", high="times_high"),
-            Column("times_low", "lower end of its 95% interval"),
-            Column("times_high", "upper end of its 95% interval"),
+            *with_interval(Column("times", "time of the other over its own", low="times_low", high="times_high")),
         ),
         points=lambda parameters: [{"n": n} for n in parameters["ns"]],
         measure=_epilogues,
@@ -396,9 +394,7 @@ EXPERIMENTS = (
             Column("form", "the entry point that the host chooses", kind="text"),
             Column("time_us", "its time", "µs"),
             Column("library_us", "that of the library", "µs"),
-            Column("times", "time of the library over its own", low="times_low", high="times_high"),
-            Column("times_low", "lower end of its 95% interval"),
-            Column("times_high", "upper end of its 95% interval"),
+            *with_interval(Column("times", "time of the library over its own", low="times_low", high="times_high")),
         ),
         points=lambda parameters: [{"index": index, **shape} for index, shape in enumerate(shapes(parameters["seed"]))],
         measure=_shapes,
@@ -419,9 +415,9 @@ EXPERIMENTS = (
             Column("over", "what it alternates with", kind="text"),
             Column("tflops", "its throughput", "TFLOP/s"),
             Column("over_tflops", "that of the other", "TFLOP/s"),
-            Column("times", "its throughput over that of the other", low="times_low", high="times_high"),
-            Column("times_low", "lower end of its 95% interval"),
-            Column("times_high", "upper end of its 95% interval"),
+            *with_interval(
+                Column("times", "its throughput over that of the other", low="times_low", high="times_high")
+            ),
         ),
         points=lambda parameters: [{"n": n} for n in parameters["ns"]],
         measure=_times,

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
+from gemmrepro import registry
 from gemmrepro.core.text import format_number
 from gemmrepro.figures import ladder
 from gemmrepro.figures.inputs import Inputs
 from gemmrepro.figures.kit import Look, empty, finished, percent
 from gemmrepro.figures.style import INK, SERIES, Drawing, Page
+from gemmrepro.registry import ladders
 
 PAPER = {"hopper": ()}
 
-RUNGS = {"hopper.any_shape": "H16", "hopper.by_energy": "H14"}
-"""The rungs that the experiment `shapes` times."""
 GOOD = 0.95
-"""Shapes from this ratio on are counted."""
+"""The ratio to cuBLAS from which shapes are counted."""
 
 
 def hopper(inputs: Inputs) -> Drawing:
@@ -38,29 +40,24 @@ def _says(current: pd.DataFrame, _gpu: str) -> str:
 
 
 def shapes(inputs: Inputs) -> Drawing:
-    """The share of shapes up to each ratio to cuBLAS, a curve for each of the last rungs."""
+    """The cumulative share of shapes by the speed of the last rungs over cuBLAS."""
     found = inputs.experiment("hopper", "shapes")
     rows = found.rows[found.rows["toolkit"] == found.toolkit] if found else pd.DataFrame(columns=["kernel", "times"])
-    rows = rows.assign(rung=rows["kernel"].map(RUNGS), log=np.log(rows["times"].astype(float)))
+    rows = rows.assign(rung=[ladders.label(registry.kernel(name)) for name in rows["kernel"]])
     table = []
     for (rung, kind), of in pd.concat([rows.assign(kind="all"), rows]).groupby(["rung", "kind"], sort=False):
-        mean, worst, good = (
-            float(np.exp(of["log"].mean())),
-            float(of["times"].min()),
-            float((of["times"] >= GOOD).mean()),
-        )
-        cells = {"shapes": len(of), "geometric mean": mean, "worst": worst, f"share from {GOOD} on": good}
-        table.append({"rung": rung, "kind": kind, **cells})
+        ratios = of["times"].astype(float)
+        cells = {"shapes": len(of), "geometric mean": math.exp(np.log(ratios).mean()), "worst": float(ratios.min())}
+        table.append({"rung": rung, "kind": kind, **cells, f"share from {GOOD} on": float((ratios >= GOOD).mean())})
     every = {line["rung"]: line for line in table if line["kind"] == "all"}
     means = [f"{rung} {line['geometric mean']:.3g}" for rung, line in every.items()]
-    over = f"geometric mean of ratios to cuBLAS over {len(rows) // max(1, len(every))} shapes"
-    title = f"{', '.join(means)}: {over}" if every else "Shapes that nobody chose"
+    title = f"Geometric mean over cuBLAS: {', '.join(means)}" if every else "Shapes outside the tuning set"
     caption = (
-        "The share of shapes up to each ratio to cuBLAS, in turn, warm: drawn ones, with lengths from some 64 to 16384 "
-        "(in half of the shapes odd multiples of 8), of language models, and extreme ones. Curves to the right "
+        "Cumulative share of shapes by speed over cuBLAS, in turn, warm: random shapes with sides of about 64 to 16384 "
+        "(odd multiples of 8 in every second one), shapes of language models, and extreme ones. Curves to the right "
         "are faster."
     )
-    alt = f"Two rising curves of shares by ratio; {title}." if every else "A figure without data: not measured here."
+    alt = f"Two cumulative curves of shapes by ratio; {title}." if every else "A figure without data: not measured."
     return Drawing(title, caption, alt, table, lambda page: _paint_shapes(rows, page), shown=found)
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gemmrepro.experiments import Column, Experiment, Lines
+from gemmrepro.experiments import Column, Experiment, Lines, with_interval
 
 MIB = 1 << 20
 ADD, CPU = "ladder.vector_add", "numpy.add"
@@ -173,11 +173,15 @@ VECTOR_ADD = Experiment(
         Column("memory", "plain memory of the GPU, managed memory, or the CPU's", kind="text"),
         Column("state", "what precedes each addition", kind="text"),
         Column("n", "elements", kind="integer"),
-        Column(
-            "time_us", "time by the host's clock until the sum is there", "µs", low="time_low_us", high="time_high_us"
+        *with_interval(
+            Column(
+                "time_us",
+                "time by the host's clock until the sum is there",
+                "µs",
+                low="time_low_us",
+                high="time_high_us",
+            )
         ),
-        Column("time_low_us", "lower end of its 95% interval", "µs"),
-        Column("time_high_us", "upper end of its 95% interval", "µs"),
         Column("issued_us", "time until the launch has returned", "µs"),
         Column("issued_share", "time until the launch has returned, as a share of the median time"),
         Column("right", "share of sums that are 3 = 1 + 2, as the CPU reads them"),
@@ -460,9 +464,7 @@ BANDWIDTH = Experiment(
         Column("level", "level of the hierarchy", kind="text"),
         Column("bytes", "size of what is read", kind="integer"),
         Column("passes", "how often it is read in a launch", kind="integer"),
-        Column("tbps", "bytes read per second", "TB/s", low="tbps_low", high="tbps_high"),
-        Column("tbps_low", "lower end of its 95% interval", "TB/s"),
-        Column("tbps_high", "upper end of its 95% interval", "TB/s"),
+        *with_interval(Column("tbps", "bytes read per second", "TB/s", low="tbps_low", high="tbps_high")),
     ),
     points=_bandwidth_points,
     measure=_measure_bandwidth,

@@ -74,8 +74,9 @@ def shares(inputs: Inputs) -> Drawing:
     options: dict[str, Any] = {"x_label": "", "x_scale": "linear", "columns": 1, "finish": finish}
     takes = [f"{name} takes {a:.0%} of the {chip} and {b:.0%} of the {inputs.gpu}" for name, (a, b) in found.items()]
     alt = "Slopes of the shares of the chip that kernel and cuBLAS take, of which nothing was measured."
-    paint = lambda page: curves(frame, looks, panel, page, **options)  # noqa: E731
-    return Drawing(_gained(found), caption, finding(f"{'; '.join(takes)}.") if found else alt, table, paint, stale)
+    alt = finding(f"{'; '.join(takes)}.") if found else alt
+    title = _gained(found)
+    return Drawing(title, caption, alt, table, lambda page: curves(frame, looks, panel, page, **options), stale)
 
 
 def _gained(found: dict[str, tuple[float, float]]) -> str:

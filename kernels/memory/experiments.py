@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from gemmrepro.core.dtypes import DTYPES
-from gemmrepro.experiments import Column, Experiment, Lines
+from gemmrepro.experiments import Column, Experiment, Lines, with_interval
 from gemmrepro.operands import LAWS
 
 WIDTHS = {
@@ -46,12 +46,10 @@ INTERVAL, SECONDS, LEAST, MOST = 0.01, 0.05, 5, 100
 """When a point has enough samples (see timing.Plan). The interval of fewer than six is their whole range."""
 
 TIMES = (
-    Column("time_us", "median time per launch", "µs", low="time_low_us", high="time_high_us"),
-    Column("time_low_us", "lower end of its 95% interval", "µs"),
-    Column("time_high_us", "upper end of its 95% interval", "µs"),
-    Column("gbps", "bytes that must be moved, divided by the time", "GB/s", low="gbps_low", high="gbps_high"),
-    Column("gbps_low", "lower end of its 95% interval", "GB/s"),
-    Column("gbps_high", "upper end of its 95% interval", "GB/s"),
+    *with_interval(Column("time_us", "median time per launch", "µs", low="time_low_us", high="time_high_us")),
+    *with_interval(
+        Column("gbps", "bytes that must be moved, divided by the time", "GB/s", low="gbps_low", high="gbps_high")
+    ),
 )
 
 
@@ -282,7 +280,7 @@ def _counted(rates: Any) -> str:
     last = {law: rates.loc[law].iloc[-1] for law in ("uniform", "constant")}
     falls = [last["constant"][name] / last["uniform"][name] for name in ("v1, global atomics", "v4, one bank per lane")]
     plain = falls[0] < 0.5 and falls[1] > 0.8
-    return "Equal ids slow global atomics down, and no counts with one bank a lane" if plain else ""
+    return "Equal ids slow global atomics but not counts with one bank per lane" if plain else ""
 
 
 HISTOGRAM_LENGTHS = Experiment(

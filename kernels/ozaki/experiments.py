@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from gemmrepro.experiments import Column, Dots, Experiment, Lines, listed
+from gemmrepro.experiments import Column, Dots, Experiment, Lines, listed, with_interval
 
 PAIRS = (
     *(f"ozaki.pair_{dtype}_{bk}" for dtype in ("fp16", "bf16") for bk in (32, 128)),
@@ -289,11 +289,7 @@ def _with_ends(name: str) -> tuple[str, str, str]:
 def _known_within(name: str, meaning: str, unit: str = "") -> tuple[Column, Column, Column]:
     """The column of a number, and those of the ends of its interval."""
     name, low, high = _with_ends(name)
-    return (
-        Column(name, meaning, unit, low=low, high=high),
-        Column(low, "lower end of its 95% interval", unit),
-        Column(high, "upper end of its 95% interval", unit),
-    )
+    return with_interval(Column(name, meaning, unit, low=low, high=high))
 
 
 def _level(name: str, rounds: Rounds, repeatability: float = 0.0) -> dict[str, float]:
@@ -740,9 +736,9 @@ VARIANTS = Experiment(
         Column("n", "M = N = K", kind="integer"),
         Column("over", "the kernel that it varies", kind="text"),
         Column("kernel_us", "time of the multiplication, sums of several blocks added", "µs"),
-        Column("ratio", "speed of the multiplication relative to that kernel's", low="low", high="high"),
-        Column("low", "lower end of its 95% interval"),
-        Column("high", "upper end of its 95% interval"),
+        *with_interval(
+            Column("ratio", "speed of the multiplication relative to that kernel's", low="low", high="high")
+        ),
         Column("difference", "largest difference between the two results, over the largest element"),
     ),
     points=_product_points,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gemmrepro.experiments import Column, Dots, Experiment, Lines, beside
+from gemmrepro.experiments import Column, Dots, Experiment, Lines, beside, with_interval
 
 ARTICLE = 128 * 3 * 224 * 224
 """The numbers of the article's GELU, from its notebook."""
@@ -26,15 +26,13 @@ def _measure(file: str, function: str) -> Callable[[Any, Mapping[str, Any]], Ite
 
 
 _TIME = (
-    Column("median_us", "median time of a call", "µs", low="ci_low_us", high="ci_high_us"),
-    Column("ci_low_us", "lower end of its 95% interval", "µs"),
-    Column("ci_high_us", "upper end of its 95% interval", "µs"),
+    *with_interval(Column("median_us", "median time of a call", "µs", low="ci_low_us", high="ci_high_us")),
     Column("samples", "samples behind it", kind="integer"),
 )
 _RATIO = (
-    Column("ratio", "time by this method relative to the correct one", low="ratio_low", high="ratio_high"),
-    Column("ratio_low", "lower end of its 95% interval"),
-    Column("ratio_high", "upper end of its 95% interval"),
+    *with_interval(
+        Column("ratio", "time by this method relative to the correct one", low="ratio_low", high="ratio_high")
+    ),
 )
 
 # How to time a GPU ----------------------------------------------------------------------------------------------------
@@ -184,9 +182,9 @@ CLOCKS = Experiment(
 _GELU = (
     Column("elements", "fp32 numbers", kind="integer"),
     *_TIME,
-    Column("gain", "speed relative to the eager formula, samples interleaved", low="gain_low", high="gain_high"),
-    Column("gain_low", "lower end of its 95% interval"),
-    Column("gain_high", "upper end of its 95% interval"),
+    *with_interval(
+        Column("gain", "speed relative to the eager formula, samples interleaved", low="gain_low", high="gain_high")
+    ),
     Column("moved_bytes", "bytes that its kernels must move: 44 per element in five kernels, 8 in one", "B"),
     Column("moved_gbps", "those bytes over its time", "GB/s"),
 )
@@ -275,14 +273,14 @@ GELU_LOADS = Experiment(
         Column("elements", "elements of the array", kind="integer"),
         Column("loads", "16-byte loads per thread in flight", kind="integer"),
         *_TIME,
-        Column(
-            "of_compile",
-            "speed relative to torch.compile's kernel, samples interleaved",
-            low="of_compile_low",
-            high="of_compile_high",
+        *with_interval(
+            Column(
+                "of_compile",
+                "speed relative to torch.compile's kernel, samples interleaved",
+                low="of_compile_low",
+                high="of_compile_high",
+            )
         ),
-        Column("of_compile_low", "lower end of its 95% interval"),
-        Column("of_compile_high", "upper end of its 95% interval"),
         Column("moved_gbps", "8 bytes per element over its time", "GB/s"),
         _ERROR,
     ),
@@ -327,11 +325,7 @@ def _over_functions(name: str, meaning: str, unit: str = "") -> tuple[Column, Co
     """A median over functions, and the ends of its interval."""
     suffix = "_us" if unit else ""
     value, low, high = (f"{name}{end}{suffix}" for end in ("", "_low", "_high"))
-    return (
-        Column(value, f"{meaning} (median over the functions)", unit, low=low, high=high),
-        Column(low, "lower end of its 95% interval", unit),
-        Column(high, "upper end of its 95% interval", unit),
-    )
+    return with_interval(Column(value, f"{meaning} (median over the functions)", unit, low=low, high=high))
 
 
 GELU_ORDER = Experiment(
@@ -353,19 +347,19 @@ GELU_ORDER = Experiment(
         *_over_functions("third", "third call", "µs"),
         *_over_functions("first_of_median", "first call relative to the median of later ones"),
         *_over_functions("second_of_median", "second call relative to the median of later ones"),
-        Column(
-            "slow_calls",
-            "of the first five calls, those that took ten times the median or longer",
-            kind="integer",
-            low="slow_calls_low",
-            high="slow_calls_high",
+        *with_interval(
+            Column(
+                "slow_calls",
+                "of the first five calls, those that took ten times the median or longer",
+                kind="integer",
+                low="slow_calls_low",
+                high="slow_calls_high",
+            )
         ),
-        Column("slow_calls_low", "lower end of its 95% interval", kind="integer"),
-        Column("slow_calls_high", "upper end of its 95% interval", kind="integer"),
         *_TIME[:3],
-        Column("gain", "speed relative to the eager formula, samples alternating", low="gain_low", high="gain_high"),
-        Column("gain_low", "lower end of its 95% interval"),
-        Column("gain_high", "upper end of its 95% interval"),
+        *with_interval(
+            Column("gain", "speed relative to the eager formula, samples alternating", low="gain_low", high="gain_high")
+        ),
         Column("profiled_first", "1: the graph of every first call holds prim::profile; 0: not", kind="integer"),
         Column("profiled_later", "1: that of some fifth call does; 0: none", kind="integer"),
     ),
@@ -408,9 +402,7 @@ TRAINING = Experiment(
         Column("iteration", "number of the step of the warm-up", kind="integer"),
         Column("seconds", "what that part took, by the host's clock", "s"),
         Column("iterations", "timed steps, the modes interleaved", kind="integer"),
-        Column("step_ms", "median time of a step", "ms", low="ci_low_ms", high="ci_high_ms"),
-        Column("ci_low_ms", "lower end of its 95% interval", "ms"),
-        Column("ci_high_ms", "upper end of its 95% interval", "ms"),
+        *with_interval(Column("step_ms", "median time of a step", "ms", low="ci_low_ms", high="ci_high_ms")),
         Column("mean_ms", "mean time of a step", "ms"),
         Column("total_s", "500 steps by the host's clock, from the mean of all timed steps", "s"),
         Column("first_s", "the first step, compilation included", "s"),
@@ -462,12 +454,12 @@ MONITORING = Experiment(
     columns=(
         Column("way", "how every step is timed", kind="text"),
         Column("batch", "images per step", kind="integer"),
-        Column("step_ms", "time of all steps divided by their number", "ms", low="ci_low_ms", high="ci_high_ms"),
-        Column("ci_low_ms", "lower end of its 95% interval", "ms"),
-        Column("ci_high_ms", "upper end of its 95% interval", "ms"),
-        Column("cost", "that time relative to steps that are not timed", low="cost_low", high="cost_high"),
-        Column("cost_low", "lower end of its 95% interval"),
-        Column("cost_high", "upper end of its 95% interval"),
+        *with_interval(
+            Column("step_ms", "time of all steps divided by their number", "ms", low="ci_low_ms", high="ci_high_ms")
+        ),
+        *with_interval(
+            Column("cost", "that time relative to steps that are not timed", low="cost_low", high="cost_high")
+        ),
     ),
     points=_one_per("batch", "batches"),
     measure=_measure("monitoring.py", "on_gpu"),

@@ -77,8 +77,8 @@ try:
     # A job, or a run inside another, inherits the outer run's choice of constants.
     os.environ.pop("GEMMREPRO_TUNED", None)
     # Snakemake lists --configfile's files before the workflow's own, which they override.
-    own, theirs = workflow.configfiles[-1:], workflow.configfiles[:-1]
-    check_configuration(config, files=[*own, *theirs] if OWN else [], given=workflow.config_settings.config)
+    files = [*workflow.configfiles[-1:], *workflow.configfiles[:-1]] if OWN else []
+    check_configuration(config, files=files, given=workflow.config_settings.config)
     BUILD_CACHE = build_cache(config["build_cache"], os.environ | container_environment(os.environ))
     places.check_paths(CONTAINERS, bound=[Path(BUILD_CACHE[CACHE])])
     # The registry reads it, here and in every job.

@@ -46,6 +46,12 @@ class Column:
     high: str | None = None
 
 
+def with_interval(column: Column) -> tuple[Column, ...]:
+    """The column, and the two that hold the ends of its 95% interval."""
+    ends = ((str(column.low), "lower"), (str(column.high), "upper"))
+    return column, *(Column(name, f"{end} end of its 95% interval", column.unit, column.kind) for name, end in ends)
+
+
 Says = Callable[[Any], str]
 """The finding of a figure from its current values, or "" where they do not bear it out: of lines a frame of y by panel
 and x, with a column for each series; of dots one of x by name, with a column for each panel; of a table one of marks
