@@ -57,7 +57,11 @@ def shapes(inputs: Inputs) -> Drawing:
         "(odd multiples of 8 in every second one), shapes of language models, and extreme ones. Curves to the right "
         "are faster."
     )
-    alt = f"Two cumulative curves of shapes by ratio; {title}." if every else "A figure without data: not measured."
+    alt = (
+        f"Two cumulative curves of shapes by ratio; {title}."
+        if every
+        else "A figure of shapes without data: nothing was measured."
+    )
     return Drawing(title, caption, alt, table, lambda page: _paint_shapes(rows, page), shown=found)
 
 
