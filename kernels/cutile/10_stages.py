@@ -3,7 +3,7 @@
 New:        latency is 6 in both loads. Left alone, or with 4 or 5, the compiler gives 128 x 256 three stages and 64 KB
             in which C waits for TMA; told 6, four stages, and C passes through 32 KB in two halves. Nothing else
             differs from 4_persistent.py.
-Parameters: 128 x 256 x 64, eight worker warps, a block a multiprocessor, GROUP = 16.
+Parameters: 128 x 256 x 64, eight worker warps, one block per SM, GROUP = 16.
 Published:  no figure.
 Expected:   bf16, sustained: 651, 670 and 668 TFLOP/s at 4096, 8192 and 16384, 635 to 650 from tiles of 128 x 128.
 Takes:      as 1_matmul.py.
